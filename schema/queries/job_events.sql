@@ -1,0 +1,20 @@
+-- name: RecordJobEvent :one
+-- Appends a line to a job's story that moves nothing, unless the same line is there already (a retry whose first
+-- reply was lost, a report that was sent twice). No row: there is no such job.
+WITH args AS (
+    SELECT @kind::text AS kind, @attempt::integer AS attempt, @detail::text AS detail
+), job AS (
+    SELECT jobs.tenant_id, jobs.job_id FROM reclaim.jobs
+    WHERE jobs.tenant_id = @tenant_id AND jobs.job_id = @job_id
+    FOR UPDATE
+), told AS (
+    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
+    SELECT job.tenant_id, job.job_id, args.kind, args.attempt, args.detail FROM job, args
+    WHERE NOT EXISTS (
+        SELECT FROM reclaim.job_events AS past
+        WHERE past.tenant_id = job.tenant_id AND past.job_id = job.job_id
+            AND past.kind = args.kind AND past.attempt = args.attempt AND past.detail = args.detail)
+    RETURNING event_id
+)
+SELECT CASE WHEN told.event_id IS NULL THEN 'already' ELSE 'applied' END::text AS answer
+FROM job LEFT JOIN told ON true;

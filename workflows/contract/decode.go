@@ -1,0 +1,78 @@
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// decode reads one JSON object strictly: unknown and repeated members, other letter case, invalid UTF-8 and
+// trailing bytes are all refused, each with the member's name.
+func decode(raw []byte, limit int, into any) *FieldError {
+	if len(raw) == 0 {
+		return &FieldError{"", "the input is missing: a JSON object is needed"}
+	}
+	if len(raw) > limit {
+		return &FieldError{"", fmt.Sprintf("the whole input has %d bytes, more than the %d allowed", len(raw), limit)}
+	}
+	if kind := jsontext.Value(raw).Kind(); kind != '{' {
+		return &FieldError{"", "the input must be a JSON object"}
+	}
+	err := json.Unmarshal(raw, into, json.RejectUnknownMembers(true))
+	if err == nil {
+		return nil
+	}
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		field := fieldName(semantic.JSONPointer)
+		switch {
+		case errors.Is(err, json.ErrUnknownName):
+			return &FieldError{field, "is not a field of this input: remove it or correct its name"}
+		case semantic.GoType != nil && semantic.GoType.Kind().String() == "int64" ||
+			semantic.GoType != nil && semantic.GoType.Kind().String() == "int":
+			if semantic.Err == nil || semantic.JSONKind == '0' {
+				return &FieldError{field, "must be a whole number, written without fraction or exponent"}
+			}
+			return &FieldError{field, "must be a whole number, not a " + kindName(semantic.JSONKind)}
+		case semantic.Err != nil && semantic.JSONKind == '"':
+			return &FieldError{field, semantic.Err.Error()}
+		case semantic.GoType != nil && semantic.GoType.Name() == "Duration":
+			return &FieldError{field, "must be a string such as \"30s\""}
+		default:
+			return &FieldError{field, "has the wrong type: a " + kindName(semantic.JSONKind) + " does not fit here"}
+		}
+	}
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return &FieldError{fieldName(syntactic.JSONPointer), "is given twice"}
+		}
+		return &FieldError{fieldName(syntactic.JSONPointer),
+			fmt.Sprintf("the input is not valid JSON at byte %d: %v", syntactic.ByteOffset, syntactic.Err)}
+	}
+	return &FieldError{"", "the input could not be read: " + clip(err.Error(), 200)}
+}
+
+func fieldName(pointer jsontext.Pointer) string {
+	return clip(strings.ReplaceAll(strings.TrimPrefix(string(pointer), "/"), "/", "."), 100)
+}
+
+func kindName(kind jsontext.Kind) string {
+	switch kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "boolean"
+	case '"':
+		return "string"
+	case '0':
+		return "number"
+	case '{':
+		return "object"
+	case '[':
+		return "list"
+	default:
+		return "value"
+	}
+}
