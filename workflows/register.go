@@ -1,0 +1,29 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/reclaimhq/reclaim/activities"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// Registry is what workflows and activities are registered with: a worker, a replayer or a test environment.
+type Registry interface {
+	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
+}
+
+// ActivityRegistry takes activities; a replayer has none.
+type ActivityRegistry interface {
+	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
+}
+
+// Register makes Reclaim's workflows known to a worker, a replayer or a test environment, under their contract names.
+func Register(r Registry) {
+	r.RegisterWorkflowWithOptions(MeteredJob, workflow.RegisterOptions{Name: contract.MeteredJobWorkflow})
+}
+
+// RegisterActivities makes the activities that the workflows call known to a worker or a test environment.
+func RegisterActivities(r ActivityRegistry, jobs *activities.Jobs) {
+	r.RegisterActivityWithOptions(jobs, activity.RegisterOptions{})
+}
