@@ -1,12 +1,11 @@
 package schema
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -48,13 +47,13 @@ func (f *Failure) Unwrap() error { return f.cause }
 // begins with counts. Source: PostgreSQL documentation, appendix A.
 var failures = map[string]Failure{
 	"08":    {Type: ErrorUnavailable, Retryable: true},
-	"23505": {Type: ErrorBusy, Retryable: true}, // the other writer of the same key won; a repeat finds its row
+	"23505": {Type: ErrorBusy, Retryable: true},                            // the other writer of the same key won; a repeat finds its row
 	"25006": {Type: ErrorUnavailable, Retryable: true, Delay: time.Second}, // a standby: failover is under way
 	"28":    {Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second},
 	"3D":    {Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second},
 	"3F":    {Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second},
 	"40":    {Type: ErrorBusy, Retryable: true},
-	"40003": {Type: ErrorUnavailable, Retryable: true}, // statement completion unknown
+	"40003": {Type: ErrorUnavailable, Retryable: true},                           // statement completion unknown
 	"42":    {Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second}, // a worker older or newer than the schema
 	"53":    {Type: ErrorUnavailable, Retryable: true, Delay: time.Second},
 	"55":    {Type: ErrorBusy, Retryable: true},
@@ -82,10 +81,8 @@ func Classify(tried string, err error) error {
 				break
 			}
 		}
-	} else if errors.Is(err, context.Canceled) {
-		failure.Delay = 0
-	} else if strings.Contains(err.Error(), "cannot scan") {
-		failure = Failure{Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second}
+	} else if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
+		failure = Failure{Type: ErrorBroken}
 	}
 	failure.Tried, failure.cause = tried, err
 	return &failure

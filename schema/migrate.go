@@ -70,3 +70,25 @@ func Migrate(ctx context.Context, ownerURL string) (applied int, err error) {
 	}
 	return len(results), nil
 }
+
+// CheckVersion fails where the database is behind the migrations that this program was built with, or cannot be reached.
+func CheckVersion(ctx context.Context, store *Store) error {
+	var version int64
+	err := store.Pool.QueryRow(ctx,
+		"SELECT coalesce(max(version_id), 0) FROM reclaim.schema_migrations WHERE is_applied").Scan(&version)
+	if err != nil {
+		return fmt.Errorf("read the schema's version (run `worker migrate` if it was never run): %w", err)
+	}
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return fmt.Errorf("read the embedded migrations: %w", err)
+	}
+	newest, err := goose.NumericComponent(names[len(names)-1])
+	if err != nil {
+		return fmt.Errorf("read the embedded migrations: %w", err)
+	}
+	if version < newest {
+		return fmt.Errorf("the database is at schema version %d and this program needs %d: run `worker migrate`", version, newest)
+	}
+	return nil
+}

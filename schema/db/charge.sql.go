@@ -24,7 +24,7 @@ WITH args AS (
     WHERE accounts.tenant_id = $1 AND accounts.account_id = $3 AND NOT EXISTS (SELECT FROM known)
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT payer.balance, CASE
+    SELECT payer.balance, clock_timestamp() AS at, CASE
         WHEN known.fingerprint = args.fingerprint THEN 'already'
         WHEN known.job_id IS NOT NULL THEN 'conflict'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
@@ -34,8 +34,9 @@ WITH args AS (
         ELSE 'applied' END AS answer
     FROM args LEFT JOIN known ON true LEFT JOIN payer ON true
 ), created AS (
-    INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec)
-    SELECT args.tenant_id, args.job_id, args.account_id, args.cost, args.fingerprint, 'running', args.spec
+    INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec, created_at, updated_at)
+    SELECT args.tenant_id, args.job_id, args.account_id, args.cost, args.fingerprint, 'running', args.spec, verdict.at,
+        verdict.at
     FROM verdict, args WHERE verdict.answer = 'applied'
     RETURNING tenant_id, job_id, account_id, cost, fingerprint, state, is_refunded, refunded_at, is_reclaimed, reclaimed_at, delivered_at, attempts, granted, key_attempt, cancel_requested, last_error, reason, output, spec, created_at, updated_at
 ), moved AS (

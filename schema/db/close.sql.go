@@ -19,7 +19,7 @@ WITH args AS (
     WHERE jobs.tenant_id = $6 AND jobs.job_id = $7
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, CASE
+    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, clock_timestamp() AS at, CASE
         WHEN job.state = args.state THEN 'already'
         WHEN job.state NOT IN ('running', 'dead_letter') THEN 'closed'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
@@ -38,18 +38,18 @@ WITH args AS (
     UPDATE reclaim.jobs SET
         state = args.state,
         is_refunded = true,
-        refunded_at = coalesce(jobs.refunded_at, clock_timestamp()),
+        refunded_at = coalesce(jobs.refunded_at, verdict.at),
         attempts = greatest(jobs.attempts, args.attempt),
         key_attempt = greatest(jobs.key_attempt, args.attempt + 1),
         last_error = CASE WHEN args.attempt > jobs.attempts THEN args.attempt_error ELSE jobs.last_error END,
         reason = args.reason,
-        updated_at = clock_timestamp()
+        updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.tenant_id, jobs.job_id, jobs.account_id, jobs.cost, jobs.fingerprint, jobs.state, jobs.is_refunded, jobs.refunded_at, jobs.is_reclaimed, jobs.reclaimed_at, jobs.delivered_at, jobs.attempts, jobs.granted, jobs.key_attempt, jobs.cancel_requested, jobs.last_error, jobs.reason, jobs.output, jobs.spec, jobs.created_at, jobs.updated_at
 ), told AS (
-    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
-    SELECT verdict.tenant_id, verdict.job_id, event.kind, event.attempt, event.detail
+    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail, created_at)
+    SELECT verdict.tenant_id, verdict.job_id, event.kind, event.attempt, event.detail, verdict.at
     FROM changed, verdict, args, LATERAL (VALUES
         ('attempt_failed', args.attempt, args.attempt_error, args.attempt > verdict.attempts
                 OR args.attempt_failed AND args.attempt >= verdict.key_attempt),

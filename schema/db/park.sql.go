@@ -18,7 +18,7 @@ WITH args AS (
     WHERE jobs.tenant_id = $3 AND jobs.job_id = $4
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, CASE
+    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, clock_timestamp() AS at, CASE
         WHEN job.state = 'dead_letter' THEN 'already'
         WHEN job.state <> 'running' THEN 'not_running'
         WHEN NOT job.is_refunded THEN 'not_refunded'
@@ -26,13 +26,13 @@ WITH args AS (
         ELSE 'applied' END AS answer
     FROM job, args
 ), changed AS (
-    UPDATE reclaim.jobs SET state = 'dead_letter', reason = args.reason, updated_at = clock_timestamp()
+    UPDATE reclaim.jobs SET state = 'dead_letter', reason = args.reason, updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.tenant_id, jobs.job_id, jobs.account_id, jobs.cost, jobs.fingerprint, jobs.state, jobs.is_refunded, jobs.refunded_at, jobs.is_reclaimed, jobs.reclaimed_at, jobs.delivered_at, jobs.attempts, jobs.granted, jobs.key_attempt, jobs.cancel_requested, jobs.last_error, jobs.reason, jobs.output, jobs.spec, jobs.created_at, jobs.updated_at
 ), told AS (
-    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
-    SELECT tenant_id, job_id, 'dead_letter', attempts, reason FROM changed
+    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail, created_at)
+    SELECT tenant_id, job_id, 'dead_letter', attempts, reason, updated_at FROM changed
 )
 SELECT
     job.answer::text AS answer,

@@ -19,7 +19,7 @@ WITH args AS (
     WHERE jobs.tenant_id = $4 AND jobs.job_id = $5
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, CASE
+    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, clock_timestamp() AS at, CASE
         WHEN job.attempts >= args.attempt AND (NOT args.attempt_failed OR job.key_attempt > args.attempt) THEN 'already'
         WHEN job.state <> 'running' THEN 'not_running'
         ELSE 'applied' END AS answer
@@ -29,14 +29,14 @@ WITH args AS (
         attempts = greatest(jobs.attempts, args.attempt),
         key_attempt = greatest(jobs.key_attempt, CASE WHEN args.attempt_failed THEN args.attempt + 1 END),
         last_error = args.attempt_error,
-        updated_at = clock_timestamp()
+        updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.tenant_id, jobs.job_id, jobs.account_id, jobs.cost, jobs.fingerprint, jobs.state, jobs.is_refunded, jobs.refunded_at, jobs.is_reclaimed, jobs.reclaimed_at, jobs.delivered_at, jobs.attempts, jobs.granted, jobs.key_attempt, jobs.cancel_requested, jobs.last_error, jobs.reason, jobs.output, jobs.spec, jobs.created_at, jobs.updated_at
 ), told AS (
-    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
+    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail, created_at)
     SELECT tenant_id, job_id, CASE WHEN args.attempt_failed THEN 'attempt_failed' ELSE 'attempt_unknown' END,
-        args.attempt, args.attempt_error
+        args.attempt, args.attempt_error, updated_at
     FROM changed, args
 )
 SELECT

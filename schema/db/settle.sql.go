@@ -19,7 +19,7 @@ WITH args AS (
     WHERE jobs.tenant_id = $5 AND jobs.job_id = $6
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, CASE
+    SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at, clock_timestamp() AS at, CASE
         WHEN job.state = 'succeeded' THEN 'already'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
         ELSE 'applied' END AS answer
@@ -36,13 +36,13 @@ WITH args AS (
 ), changed AS (
     UPDATE reclaim.jobs SET
         state = 'succeeded',
-        delivered_at = clock_timestamp(),
+        delivered_at = verdict.at,
         is_reclaimed = jobs.is_refunded,
-        reclaimed_at = CASE WHEN jobs.is_refunded THEN clock_timestamp() END,
+        reclaimed_at = CASE WHEN jobs.is_refunded THEN verdict.at END,
         attempts = greatest(jobs.attempts, args.attempt),
         output = args.output,
         reason = args.reason,
-        updated_at = clock_timestamp()
+        updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.tenant_id, jobs.job_id, jobs.account_id, jobs.cost, jobs.fingerprint, jobs.state, jobs.is_refunded, jobs.refunded_at, jobs.is_reclaimed, jobs.reclaimed_at, jobs.delivered_at, jobs.attempts, jobs.granted, jobs.key_attempt, jobs.cancel_requested, jobs.last_error, jobs.reason, jobs.output, jobs.spec, jobs.created_at, jobs.updated_at

@@ -15,7 +15,7 @@ WITH args AS (
     WHERE accounts.tenant_id = @tenant_id AND accounts.account_id = @account_id AND NOT EXISTS (SELECT FROM known)
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT payer.balance, CASE
+    SELECT payer.balance, clock_timestamp() AS at, CASE
         WHEN known.fingerprint = args.fingerprint THEN 'already'
         WHEN known.job_id IS NOT NULL THEN 'conflict'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
@@ -25,8 +25,9 @@ WITH args AS (
         ELSE 'applied' END AS answer
     FROM args LEFT JOIN known ON true LEFT JOIN payer ON true
 ), created AS (
-    INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec)
-    SELECT args.tenant_id, args.job_id, args.account_id, args.cost, args.fingerprint, 'running', args.spec
+    INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec, created_at, updated_at)
+    SELECT args.tenant_id, args.job_id, args.account_id, args.cost, args.fingerprint, 'running', args.spec, verdict.at,
+        verdict.at
     FROM verdict, args WHERE verdict.answer = 'applied'
     RETURNING *
 ), moved AS (

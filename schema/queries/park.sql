@@ -8,7 +8,7 @@ WITH args AS (
     WHERE jobs.tenant_id = @tenant_id AND jobs.job_id = @job_id
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.*, CASE
+    SELECT job.*, clock_timestamp() AS at, CASE
         WHEN job.state = 'dead_letter' THEN 'already'
         WHEN job.state <> 'running' THEN 'not_running'
         WHEN NOT job.is_refunded THEN 'not_refunded'
@@ -16,13 +16,13 @@ WITH args AS (
         ELSE 'applied' END AS answer
     FROM job, args
 ), changed AS (
-    UPDATE reclaim.jobs SET state = 'dead_letter', reason = args.reason, updated_at = clock_timestamp()
+    UPDATE reclaim.jobs SET state = 'dead_letter', reason = args.reason, updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.*
 ), told AS (
-    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
-    SELECT tenant_id, job_id, 'dead_letter', attempts, reason FROM changed
+    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail, created_at)
+    SELECT tenant_id, job_id, 'dead_letter', attempts, reason, updated_at FROM changed
 )
 SELECT
     job.answer::text AS answer,

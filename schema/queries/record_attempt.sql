@@ -9,7 +9,7 @@ WITH args AS (
     WHERE jobs.tenant_id = @tenant_id AND jobs.job_id = @job_id
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.*, CASE
+    SELECT job.*, clock_timestamp() AS at, CASE
         WHEN job.attempts >= args.attempt AND (NOT args.attempt_failed OR job.key_attempt > args.attempt) THEN 'already'
         WHEN job.state <> 'running' THEN 'not_running'
         ELSE 'applied' END AS answer
@@ -19,14 +19,14 @@ WITH args AS (
         attempts = greatest(jobs.attempts, args.attempt),
         key_attempt = greatest(jobs.key_attempt, CASE WHEN args.attempt_failed THEN args.attempt + 1 END),
         last_error = args.attempt_error,
-        updated_at = clock_timestamp()
+        updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.*
 ), told AS (
-    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
+    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail, created_at)
     SELECT tenant_id, job_id, CASE WHEN args.attempt_failed THEN 'attempt_failed' ELSE 'attempt_unknown' END,
-        args.attempt, args.attempt_error
+        args.attempt, args.attempt_error, updated_at
     FROM changed, args
 )
 SELECT

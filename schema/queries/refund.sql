@@ -9,7 +9,7 @@ WITH args AS (
     WHERE jobs.tenant_id = @tenant_id AND jobs.job_id = @job_id
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.*, CASE
+    SELECT job.*, clock_timestamp() AS at, CASE
         WHEN job.is_refunded THEN 'already'
         WHEN job.state = 'succeeded' THEN 'delivered'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
@@ -27,20 +27,20 @@ WITH args AS (
 ), changed AS (
     UPDATE reclaim.jobs SET
         is_refunded = true,
-        refunded_at = coalesce(jobs.refunded_at, clock_timestamp()),
+        refunded_at = coalesce(jobs.refunded_at, verdict.at),
         reason = CASE WHEN verdict.answer = 'applied' THEN args.reason ELSE jobs.reason END,
         attempts = greatest(jobs.attempts, args.attempt),
         key_attempt = greatest(jobs.key_attempt, CASE WHEN args.attempt_failed THEN args.attempt + 1 END),
         last_error = CASE WHEN args.attempt > jobs.attempts THEN args.attempt_error ELSE jobs.last_error END,
         cancel_requested = jobs.cancel_requested OR args.cancel,
-        updated_at = clock_timestamp()
+        updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer IN ('applied', 'already') AND verdict.state IN ('running', 'dead_letter')
         AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.*
 ), told AS (
-    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
-    SELECT verdict.tenant_id, verdict.job_id, event.kind, event.attempt, event.detail
+    INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail, created_at)
+    SELECT verdict.tenant_id, verdict.job_id, event.kind, event.attempt, event.detail, verdict.at
     FROM changed, verdict, args, LATERAL (VALUES
         ('cancel_requested', 0, '', args.cancel AND NOT verdict.cancel_requested),
         (CASE WHEN args.attempt_failed THEN 'attempt_failed' ELSE 'attempt_unknown' END, args.attempt,

@@ -19,7 +19,8 @@ WITH args AS (
     WHERE past.tenant_id = job.tenant_id AND past.subject_kind = 'job' AND past.subject_id = job.job_id
         AND past.resolution_id = args.resolution_id
 ), verdict AS MATERIALIZED (
-    SELECT job.*, prior.outcome AS prior_outcome, prior.state AS prior_state, prior.refusal AS prior_refusal, CASE
+    SELECT job.*, clock_timestamp() AS at,
+        prior.outcome AS prior_outcome, prior.state AS prior_state, prior.refusal AS prior_refusal, CASE
         WHEN prior.same THEN 'already'
         WHEN prior.resolution_id IS NOT NULL THEN 'id_reused'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
@@ -50,23 +51,24 @@ WITH args AS (
         state = CASE args.action WHEN 'retry' THEN 'running' WHEN 'deliver' THEN 'succeeded' ELSE 'written_off' END,
         granted = jobs.granted + CASE WHEN args.action = 'retry' THEN args.attempts ELSE 0 END,
         is_refunded = jobs.is_refunded OR args.action = 'write_off',
-        refunded_at = coalesce(jobs.refunded_at, CASE WHEN args.action = 'write_off' THEN clock_timestamp() END),
-        delivered_at = CASE WHEN args.action = 'deliver' THEN clock_timestamp() END,
+        refunded_at = coalesce(jobs.refunded_at, CASE WHEN args.action = 'write_off' THEN verdict.at END),
+        delivered_at = CASE WHEN args.action = 'deliver' THEN verdict.at END,
         is_reclaimed = args.action = 'deliver' AND jobs.is_refunded,
-        reclaimed_at = CASE WHEN args.action = 'deliver' AND jobs.is_refunded THEN clock_timestamp() END,
+        reclaimed_at = CASE WHEN args.action = 'deliver' AND jobs.is_refunded THEN verdict.at END,
         reason = args.entry_reason,
-        updated_at = clock_timestamp()
+        updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.*
 ), recorded AS (
     INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution_id, action, attempts, operator,
-        reason, evidence, outcome, state, refusal)
+        reason, evidence, outcome, state, refusal, created_at)
     SELECT verdict.tenant_id, 'job', verdict.job_id, args.resolution_id, args.action, args.attempts, args.operator,
         args.reason, args.evidence, CASE WHEN verdict.answer = 'applied' THEN 'applied' ELSE 'refused' END,
         coalesce((SELECT state FROM changed), verdict.state),
         CASE verdict.answer WHEN 'applied' THEN '' WHEN 'invalid' THEN args.invalid
-            ELSE args.action || ' is not possible while the job is ' || verdict.state END
+            ELSE args.action || ' is not possible while the job is ' || verdict.state END,
+        verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' OR verdict.answer IN ('invalid', 'wrong_state') AND args.record_refusal
 )

@@ -9,7 +9,7 @@ WITH args AS (
     WHERE jobs.tenant_id = @tenant_id AND jobs.job_id = @job_id
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT job.*, CASE
+    SELECT job.*, clock_timestamp() AS at, CASE
         WHEN job.state = 'succeeded' THEN 'already'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
         ELSE 'applied' END AS answer
@@ -26,13 +26,13 @@ WITH args AS (
 ), changed AS (
     UPDATE reclaim.jobs SET
         state = 'succeeded',
-        delivered_at = clock_timestamp(),
+        delivered_at = verdict.at,
         is_reclaimed = jobs.is_refunded,
-        reclaimed_at = CASE WHEN jobs.is_refunded THEN clock_timestamp() END,
+        reclaimed_at = CASE WHEN jobs.is_refunded THEN verdict.at END,
         attempts = greatest(jobs.attempts, args.attempt),
         output = args.output,
         reason = args.reason,
-        updated_at = clock_timestamp()
+        updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.*

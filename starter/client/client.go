@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// Client asks Reclaim for things. It is safe for concurrent use and owns neither of its connections.
+type Client struct {
+	temporal  client.Client
+	store     *schema.Store
+	taskQueue string
+}
+
+// New returns a Client on a Temporal client and a store. taskQueue is where Reclaim's worker polls; empty means
+// contract.TaskQueue.
+func New(temporal client.Client, store *schema.Store, taskQueue string) *Client {
+	if taskQueue == "" {
+		taskQueue = contract.TaskQueue
+	}
+	return &Client{temporal: temporal, store: store, taskQueue: taskQueue}
+}
+
+// jobPayload hands a job's input on to the letter, so that the stored spec is what was submitted.
+func jobPayload(raw []byte) converter.RawValue {
+	return converter.NewRawValue(&commonpb.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)}, Data: raw,
+	})
+}
+
+// startOptions are how every run of a job is started: an open run is joined, and a closed id may run again, since the
+// row decides what that run does.
+func (c *Client) startOptions(job contract.Job) client.StartWorkflowOptions {
+	summary := job.Summary
+	if summary == "" {
+		summary = job.Work.Activity
+	}
+	return client.StartWorkflowOptions{
+		ID:                       job.WorkflowID(),
+		TaskQueue:                c.taskQueue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		TypedSearchAttributes: temporal.NewSearchAttributes(
+			temporal.NewSearchAttributeKeyKeyword(contract.AttributeTenant).ValueSet(job.Tenant),
+			temporal.NewSearchAttributeKeyKeyword(contract.AttributeAccount).ValueSet(job.Account),
+		),
+		StaticSummary: contract.Clip(fmt.Sprintf("%d credits · %s · %s/%s", job.Cost, summary, job.Tenant, job.Account), 200),
+	}
+}
+
+// findJob returns the job's row, and nil where there is none.
+func (c *Client) findJob(ctx context.Context, tenant, jobID string) (*db.ReclaimJob, error) {
+	if err := errors.Join(contract.CheckID("tenant", tenant), contract.CheckID("job", jobID)); err != nil {
+		return nil, err
+	}
+	row, err := c.store.GetJob(ctx, db.GetJobParams{TenantID: tenant, JobID: jobID})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unavailable("read job "+jobID, err)
+	}
+	return &row, nil
+}
+
+// getJob returns the job's row and fails with NotFound where there is none.
+func (c *Client) getJob(ctx context.Context, tenant, jobID string) (*db.ReclaimJob, error) {
+	row, err := c.findJob(ctx, tenant, jobID)
+	if err == nil && row == nil {
+		err = contract.NewError(contract.CodeNotFound, contract.RetryNever,
+			fmt.Sprintf("tenant %s has no job %s (a declined job leaves no row)", tenant, jobID), nil)
+	}
+	return row, err
+}
+
+// unavailable says that a call got no answer: what it asked for may or may not have happened.
+func unavailable(tried string, err error) error {
+	if contract.CodeOf(err) != "" {
+		return err
+	}
+	return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, tried+": "+err.Error(), err)
+}
+
+// translate turns what Temporal answered into a *contract.Error. The contract's own error types come back as the codes
+// that they were; whatever else it is, the outcome is unknown and the same request is safe.
+func translate(tried string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		switch code := contract.Code(app.Type()); code {
+		case contract.CodeBadInput, contract.CodeConflict, contract.CodeBadResolution:
+			var kept contract.Error
+			if app.HasDetails() && app.Details(&kept) == nil && kept.Code != "" {
+				return &kept
+			}
+			return contract.NewError(code, contract.RetryNewKey, app.Message(), err)
+		}
+	}
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return contract.NewError(contract.CodeNotFound, contract.RetryNever, tried+": there is no open run", err)
+	}
+	return unavailable(tried, err)
+}

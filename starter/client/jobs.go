@@ -1,0 +1,383 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// StartJob submits the job and waits for the verdict of its charge. Submitting the same job again, at any time, is safe
+// and answers contract.VerdictAlready. Errors: BadInput (nothing was started), Conflict (the id stands for another
+// job), Unavailable (repeat the same submission).
+func (c *Client) StartJob(ctx context.Context, job contract.Job) (contract.ChargeVerdict, error) {
+	raw, _, err := job.Encode()
+	if err != nil {
+		return contract.ChargeVerdict{}, err
+	}
+	return c.StartJobJSON(ctx, raw)
+}
+
+// StartJobJSON is StartJob for a job that is JSON already, as in a file.
+func (c *Client) StartJobJSON(ctx context.Context, raw []byte) (contract.ChargeVerdict, error) {
+	job, err := contract.ParseJob(raw)
+	if err != nil {
+		return contract.ChargeVerdict{}, err
+	}
+	// The row answers what needs no run: another run would only hide the real one in the Web UI.
+	if verdict, done, err := c.verdictFromRow(ctx, job); done || err != nil {
+		return verdict, err
+	}
+	// The update id belongs to this submission and its retries: under a fixed one, a job that was declined and is
+	// submitted again after a top-up would be told the old verdict.
+	submission := rand.Text()
+	for {
+		verdict, err := c.submit(ctx, job, raw, submission)
+		if err == nil {
+			return verdict, nil
+		}
+		if code := contract.CodeOf(err); code != contract.CodeUnavailable || !transient(err) || ctx.Err() != nil {
+			return contract.ChargeVerdict{}, err
+		}
+		// A run takes only so many updates; and while Temporal is away, the row may know.
+		if verdict, done, rowErr := c.verdictFromRow(ctx, job); done && rowErr == nil {
+			return verdict, nil
+		}
+		select {
+		case <-ctx.Done():
+			return contract.ChargeVerdict{}, err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Client) submit(ctx context.Context, job contract.Job, raw []byte, submission string) (contract.ChargeVerdict, error) {
+	tried := "start job " + job.JobID
+	start := c.temporal.NewWithStartWorkflowOperation(c.startOptions(job), contract.MeteredJobWorkflow, jobPayload(raw))
+	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: start,
+		UpdateOptions: client.UpdateWorkflowOptions{
+			UpdateID: submission, UpdateName: contract.AwaitChargeUpdate, Args: []any{jobPayload(raw)},
+			WaitForStage: client.WorkflowUpdateStageCompleted,
+		},
+	})
+	if err != nil {
+		return contract.ChargeVerdict{}, translate(tried, err)
+	}
+	var verdict contract.ChargeVerdict
+	return verdict, translate(tried, handle.Get(ctx, &verdict))
+}
+
+// transient says whether an answer from Temporal may be different in a moment.
+func transient(err error) bool {
+	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
+	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
+	_, namespace := errors.AsType[*serviceerror.NamespaceNotFound](err)
+	return !invalid && !denied && !namespace
+}
+
+// verdictFromRow answers a submission of a job whose row decides it: a conflict, or a job that is closed.
+func (c *Client) verdictFromRow(ctx context.Context, job contract.Job) (contract.ChargeVerdict, bool, error) {
+	row, err := c.findJob(ctx, job.Tenant, job.JobID)
+	if err != nil || row == nil {
+		return contract.ChargeVerdict{}, false, err
+	}
+	fingerprint, err := job.Fingerprint()
+	if err != nil {
+		return contract.ChargeVerdict{}, false, err
+	}
+	if fingerprint != row.Fingerprint {
+		return contract.ChargeVerdict{}, true, contract.NewError(contract.CodeConflict, contract.RetryNewKey, fmt.Sprintf(
+			"job %s stands for other parameters (account, cost, activity, queue, input, refundTo or orderId differ): "+
+				"submit the other job under an id of its own", job.JobID), nil)
+	}
+	if contract.JobState(row.State).Open() {
+		return contract.ChargeVerdict{}, false, nil
+	}
+	account, err := c.Account(ctx, row.TenantID, row.AccountID)
+	if err != nil {
+		return contract.ChargeVerdict{}, false, err
+	}
+	return contract.ChargeVerdict{
+		Verdict: contract.VerdictAlready, Balance: account.Balance,
+		Reason: fmt.Sprintf("charged before; the job is %s", row.State),
+	}, true, nil
+}
+
+// AwaitJob waits until the job's run has ended and returns how the job stands, by its row. A declined job, which has no
+// row, is answered from its run.
+func (c *Client) AwaitJob(ctx context.Context, tenant, jobID string) (contract.JobResult, error) {
+	tried := "await job " + jobID
+	if _, err := c.findJob(ctx, tenant, jobID); err != nil {
+		return contract.JobResult{}, err
+	}
+	var result contract.JobResult
+	runErr := c.temporal.GetWorkflow(ctx, contract.JobWorkflowID(tenant, jobID), "").Get(ctx, &result)
+	row, err := c.findJob(ctx, tenant, jobID)
+	switch {
+	case err != nil:
+		return contract.JobResult{}, err
+	case row != nil && !contract.JobState(row.State).Open():
+		return resultOf(row), nil
+	case row != nil && runErr != nil:
+		return resultOf(row), contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, fmt.Sprintf(
+			"%s: the job is %s and its run ended without it: submit the job again, which takes it up", tried, row.State), runErr)
+	case runErr != nil:
+		return contract.JobResult{}, translate(tried, runErr)
+	default:
+		return result, nil
+	}
+}
+
+func moneyOf(row *db.ReclaimJob) contract.Money {
+	money := contract.Money{Charged: row.Cost}
+	if row.IsRefunded {
+		money.Refunded = row.Cost
+	}
+	if row.IsReclaimed {
+		money.Reclaimed = row.Cost
+	}
+	return money
+}
+
+func resultOf(row *db.ReclaimJob) contract.JobResult {
+	money := moneyOf(row)
+	result := contract.JobResult{
+		JobID: row.JobID, State: contract.JobState(row.State), Money: money, Net: money.Net(),
+		Attempts: int(row.Attempts), Late: row.IsReclaimed, Reason: row.Reason, Output: json.RawMessage("null"),
+	}
+	if row.Output != nil {
+		result.Output = json.RawMessage(*row.Output)
+	}
+	return result
+}
+
+// queryPatience is how long Status waits for a live run to say what it waits for.
+const queryPatience = 3 * time.Second
+
+// Status tells where the job stands. State and money come from its row; what an open job waits for comes from its run,
+// where that answers in time.
+func (c *Client) Status(ctx context.Context, tenant, jobID string) (contract.JobStatus, error) {
+	row, err := c.findJob(ctx, tenant, jobID)
+	if err != nil {
+		return contract.JobStatus{}, err
+	}
+	if row != nil && !contract.JobState(row.State).Open() {
+		return statusOf(row, "nothing"), nil
+	}
+	brief, cancel := context.WithTimeout(ctx, queryPatience)
+	defer cancel()
+	var live contract.JobStatus
+	answer, err := c.temporal.QueryWorkflow(brief, contract.JobWorkflowID(tenant, jobID), "", contract.StatusQuery)
+	if err == nil {
+		err = answer.Get(&live)
+	}
+	_, noRun := errors.AsType[*serviceerror.NotFound](err)
+	switch {
+	case row == nil && noRun:
+		_, err = c.getJob(ctx, tenant, jobID)
+		return contract.JobStatus{}, err
+	case row == nil:
+		return live, translate("query job "+jobID, err)
+	case err == nil && live.State == contract.JobState(row.State):
+		return live, nil
+	case err == nil || noRun:
+		return statusOf(row, "a run: submit the job again, which takes it up"), nil
+	default:
+		return statusOf(row, "its run, which does not answer now"), nil
+	}
+}
+
+func statusOf(row *db.ReclaimJob, waitsFor string) contract.JobStatus {
+	state := contract.JobState(row.State)
+	return contract.JobStatus{
+		State: state, Money: moneyOf(row), Attempt: int(row.Attempts), WaitsFor: waitsFor, Actions: state.Actions(),
+	}
+}
+
+// ReportOutcome tells a job, from outside, how an attempt of its work ended. It may be repeated. A closed job that the
+// report may still change gets a run of its own for it.
+func (c *Client) ReportOutcome(ctx context.Context, tenant, jobID string, outcome contract.Outcome) error {
+	tried := "report an outcome of job " + jobID
+	raw, err := json.Marshal(outcome)
+	if err != nil {
+		return contract.NewError(contract.CodeBadInput, contract.RetryNewKey, "the outcome is not valid JSON: "+err.Error(), err)
+	}
+	if _, err := contract.ParseOutcome(raw); err != nil {
+		return err
+	}
+	row, err := c.findJob(ctx, tenant, jobID)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		// It may be about to be charged: an open run takes the report.
+		return translate(tried, c.temporal.SignalWorkflow(ctx, contract.JobWorkflowID(tenant, jobID), "",
+			contract.OutcomeSignal, jobPayload(raw)))
+	}
+	if row.State == string(contract.StateSucceeded) && outcome.State == contract.OutcomeSucceeded {
+		return nil
+	}
+	job, err := contract.ParseJob([]byte(row.Spec))
+	if err != nil {
+		return fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
+	}
+	_, err = c.temporal.SignalWithStartWorkflow(ctx, job.WorkflowID(), contract.OutcomeSignal, jobPayload(raw),
+		c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	return translate(tried, err)
+}
+
+// Resolve takes a person's decision to the job and answers how it went. The same id with the same content is answered
+// as the first time. Errors: BadResolution (invalid, not possible in the job's state, or the id stands for another
+// decision), NotFound, Unavailable.
+func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision contract.Resolution) (contract.ResolutionAnswer, error) {
+	none := contract.ResolutionAnswer{}
+	if err := decision.Check(); err != nil {
+		return none, err
+	}
+	row, err := c.getJob(ctx, tenant, jobID)
+	if err != nil {
+		return none, err
+	}
+	if answer, known, err := c.pastResolution(ctx, row, decision); known || err != nil {
+		return answer, err
+	}
+	state := contract.JobState(row.State)
+	if !state.Open() && !slices.Contains(state.Actions(), decision.Action) {
+		return none, contract.NewError(contract.CodeBadResolution, contract.RetryNever, fmt.Sprintf(
+			"%s is not possible while the job is %s: possible now: %v", decision.Action, state, state.Actions()), nil)
+	}
+	job, err := contract.ParseJob([]byte(row.Spec))
+	if err != nil {
+		return none, fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
+	}
+	start := c.temporal.NewWithStartWorkflowOperation(c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: start,
+		UpdateOptions: client.UpdateWorkflowOptions{
+			UpdateID: rand.Text(), UpdateName: contract.ResolveMessage, Args: []any{decision},
+			WaitForStage: client.WorkflowUpdateStageCompleted,
+		},
+	})
+	if err == nil {
+		var answer contract.ResolutionAnswer
+		if err = handle.Get(ctx, &answer); err == nil {
+			return answer, nil
+		}
+	}
+	return none, translate("resolve job "+jobID, err)
+}
+
+// pastResolution answers a decision whose id was used before.
+func (c *Client) pastResolution(ctx context.Context, row *db.ReclaimJob, decision contract.Resolution) (contract.ResolutionAnswer, bool, error) {
+	past, err := c.store.GetJobResolution(ctx, db.GetJobResolutionParams{
+		TenantID: row.TenantID, JobID: row.JobID, ResolutionID: decision.ID,
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return contract.ResolutionAnswer{}, false, nil
+	}
+	if err != nil {
+		return contract.ResolutionAnswer{}, false, unavailable("read the resolutions of job "+row.JobID, err)
+	}
+	answer := contract.ResolutionAnswer{ID: past.ResolutionID, Outcome: past.Outcome, State: contract.JobState(past.State)}
+	same := contract.Resolution{
+		ID: past.ResolutionID, Action: contract.Action(past.Action), Operator: past.Operator, Reason: past.Reason,
+		Evidence: past.Evidence, Attempts: int(past.Attempts),
+	} == decision
+	switch {
+	case !same:
+		err = fmt.Errorf("the resolution id %q stands for another decision: use a new id", decision.ID)
+	case past.Outcome == contract.ResolutionRefused:
+		err = errors.New(past.Refusal)
+	default:
+		return answer, true, nil
+	}
+	return contract.ResolutionAnswer{}, true, contract.NewError(contract.CodeBadResolution, contract.RetryNewKey, err.Error(), nil)
+}
+
+// Cancel asks for the job to be canceled: it is refunded at once, and its work is asked to stop. An open job without a
+// run gets one. Canceling a closed job changes nothing and fails with BadInput.
+func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
+	tried := "cancel job " + jobID
+	id := contract.JobWorkflowID(tenant, jobID)
+	row, err := c.findJob(ctx, tenant, jobID)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		return translate(tried, c.temporal.CancelWorkflow(ctx, id, ""))
+	}
+	if state := contract.JobState(row.State); !state.Open() {
+		return contract.NewError(contract.CodeBadInput, contract.RetryNever,
+			fmt.Sprintf("job %s is %s already: only an open job can be canceled", jobID, state), nil)
+	}
+	err = c.temporal.CancelWorkflow(ctx, id, "")
+	if _, noRun := errors.AsType[*serviceerror.NotFound](err); noRun {
+		job, parseErr := contract.ParseJob([]byte(row.Spec))
+		if parseErr != nil {
+			return fmt.Errorf("read the stored spec of job %s: %w", jobID, parseErr)
+		}
+		_, err = c.temporal.ExecuteWorkflow(ctx, c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+		if err == nil {
+			err = c.temporal.CancelWorkflow(ctx, id, "")
+		}
+	}
+	return translate(tried, err)
+}
+
+// OpenJob is a job that is not closed.
+type OpenJob struct {
+	Tenant string            `json:"tenant"`
+	JobID  string            `json:"jobId"`
+	State  contract.JobState `json:"state"`
+	// Since is when the row last changed.
+	Since time.Time `json:"since"`
+}
+
+// OpenJobsWithoutRun calls found for each open job that has no open run: its run was terminated, reset away, or never
+// began. Submitting the job again takes it up. An empty tenant looks at all of them.
+func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found func(OpenJob) error) error {
+	page := db.ListOpenJobsParams{OnlyTenant: tenant, PageSize: 500}
+	for {
+		rows, err := c.store.ListOpenJobs(ctx, page)
+		if err != nil {
+			return unavailable("list the open jobs", err)
+		}
+		for _, row := range rows {
+			page.AfterTenant, page.AfterJob = row.TenantID, row.JobID
+			described, err := c.temporal.DescribeWorkflowExecution(ctx, contract.JobWorkflowID(row.TenantID, row.JobID), "")
+			_, noRun := errors.AsType[*serviceerror.NotFound](err)
+			if err != nil && !noRun {
+				return translate("look for the run of job "+row.JobID, err)
+			}
+			if err == nil && described.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+				continue
+			}
+			// The run may have closed the job between the page and the look.
+			now, err := c.findJob(ctx, row.TenantID, row.JobID)
+			if err != nil {
+				return err
+			}
+			if now == nil || !contract.JobState(now.State).Open() {
+				continue
+			}
+			if err := found(OpenJob{row.TenantID, row.JobID, contract.JobState(now.State), now.UpdatedAt}); err != nil {
+				return err
+			}
+		}
+		if len(rows) < int(page.PageSize) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,98 @@
+// Package config reads what a Reclaim process is told by its environment, and reports every mistake at once.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// Config is the environment of one process.
+type Config struct {
+	// DatabaseURL is the application's login, MigrateURL the owner's (DATABASE_URL where RECLAIM_MIGRATE_URL is unset).
+	DatabaseURL string
+	MigrateURL  string
+	// TaskQueue is where workflows and their activities are polled.
+	TaskQueue string
+	// Connections bounds the connection pool and, with it, the money calls that run at once.
+	Connections int
+	// Temporal is read as the official SDKs read it: TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY,
+	// TEMPORAL_TLS_… and a configuration file with profiles.
+	Temporal client.Options
+}
+
+// Load reads the environment through getenv. The error joins every mistake in it, each naming its variable. Temporal's
+// variables are always read from the process' own environment, by the SDK.
+func Load(getenv func(string) string) (Config, error) {
+	c := Config{
+		DatabaseURL: getenv("DATABASE_URL"),
+		MigrateURL:  getenv("RECLAIM_MIGRATE_URL"),
+		TaskQueue:   getenv("RECLAIM_TASK_QUEUE"),
+		Connections: 16,
+	}
+	var mistakes []error
+	mistake := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(format, args...)) }
+	if c.DatabaseURL == "" {
+		mistake("DATABASE_URL is missing: set it to postgres://user:password@host:port/database")
+	}
+	if c.MigrateURL == "" {
+		c.MigrateURL = c.DatabaseURL
+	}
+	for _, database := range []struct{ name, url string }{
+		{"DATABASE_URL", c.DatabaseURL}, {"RECLAIM_MIGRATE_URL", getenv("RECLAIM_MIGRATE_URL")},
+	} {
+		if err := checkURL(database.url); err != nil {
+			mistake("%s %w", database.name, err)
+		}
+	}
+	if c.TaskQueue == "" {
+		c.TaskQueue = contract.TaskQueue
+	} else if len(c.TaskQueue) > 200 || strings.HasPrefix(c.TaskQueue, "/_sys/") {
+		mistake("RECLAIM_TASK_QUEUE must have at most 200 characters and not begin with /_sys/")
+	}
+	if text := getenv("RECLAIM_CONNECTIONS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 4 || n > 1000 {
+			mistake("RECLAIM_CONNECTIONS must be a whole number from 4 to 1000, not %q", text)
+		}
+		c.Connections = n
+	}
+	if getenv("RECLAIM_CHANNELS") != "" {
+		mistake("RECLAIM_CHANNELS is set, but this release has no payment channels: unset it")
+	}
+	var err error
+	if c.Temporal, err = envconfig.LoadDefaultClientOptions(); err != nil {
+		mistake("the TEMPORAL_… variables or their configuration file cannot be read: %w", err)
+	}
+	if c.Temporal.Namespace == "" {
+		c.Temporal.Namespace = client.DefaultNamespace
+	}
+	if c.Temporal.HostPort == "" {
+		c.Temporal.HostPort = client.DefaultHostPort
+	}
+	return c, errors.Join(mistakes...)
+}
+
+// checkURL finds the mistakes of a database URL that can be named without quoting it: it may hold a password.
+func checkURL(text string) error {
+	if !strings.Contains(text, "://") {
+		return nil
+	}
+	parsed, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return errors.New("is not a URL: escape special characters of the password with %XX")
+	case parsed.Scheme != "postgres" && parsed.Scheme != "postgresql":
+		return fmt.Errorf("must begin with postgres://, not %s://", parsed.Scheme)
+	case strings.Trim(parsed.Path, "/") == "":
+		return errors.New("names no database: end it with /database")
+	}
+	return nil
+}

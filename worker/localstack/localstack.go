@@ -1,0 +1,247 @@
+// Package localstack starts real Postgres and Temporal servers on this machine without Docker,
+// for tests and for `worker dev`.
+//
+// Every server listens on 127.0.0.1 only, writes its log to a file in its folder, and is stopped
+// when the program that started it ends, even when that program is killed.
+package localstack
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// loopback is the only address the servers listen on.
+const loopback = "127.0.0.1"
+
+// rootHome holds what servers run by root need in a place that another user may enter.
+const rootHome = "/var/lib/reclaim"
+
+// errPortTaken tells that another program took the port between its choice and its use.
+var errPortTaken = errors.New("the port is taken")
+
+// portsGiven remembers the ports handed out by this process: two servers starting at once must not
+// be given the same one.
+var portsGiven sync.Map
+
+// freePort picks a TCP port of 127.0.0.1 that nothing listens on.
+//
+// The range lies below the one from which the system takes the ports of outgoing connections
+// (32768 and up on Linux, 49152 and up on macOS). A server that is down for a moment would lose a
+// port of that range to a connection, and a client that retries could even connect to itself.
+func freePort() (int, error) {
+	const lowest, count, attempts = 15000, 17000, 200
+	for range attempts {
+		port := lowest + rand.IntN(count)
+		if portIsFree(port) {
+			if _, given := portsGiven.LoadOrStore(port, true); !given {
+				return port, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("find a free port of %s between %d and %d: tried %d, all taken", loopback, lowest, lowest+count-1, attempts)
+}
+
+// portIsFree tells whether a server could listen on the port now.
+func portIsFree(port int) bool {
+	listener, err := net.Listen("tcp", hostPort(port))
+	if err != nil {
+		return false
+	}
+	return listener.Close() == nil
+}
+
+// wantFree tells which of the ports chosen by the caller cannot be had; 0 stands for no choice.
+func wantFree(ports ...int) error {
+	for _, port := range ports {
+		if port != 0 && !portIsFree(port) {
+			return portTaken(port)
+		}
+	}
+	return nil
+}
+
+// portTaken is the error that names a taken port.
+func portTaken(port int) error {
+	return fmt.Errorf("%w: another program listens on %s: stop it, or choose another port", errPortTaken, hostPort(port))
+}
+
+// hostPort gives the address of a local port.
+func hostPort(port int) string {
+	return net.JoinHostPort(loopback, strconv.Itoa(port))
+}
+
+// place is the folder of one server. Its lock is held while this process uses it.
+type place struct {
+	path      string // where the server's files are
+	temporary string // the folder to remove with it, or empty when the caller chose the folder
+	lock      *os.File
+}
+
+// openPlace prepares the folder `name` inside dir, or inside a new temporary folder when dir is
+// empty, for a server run by the given user (nil: by ourselves).
+func openPlace(dir, name string, as *serverUser, progress func(string)) (*place, error) {
+	p := &place{}
+	if dir == "" {
+		removeAbandoned()
+		temporary, err := makeTemporary(as)
+		if err != nil {
+			return nil, err
+		}
+		dir, p.temporary = temporary, temporary
+	} else {
+		chosen, err := reachableDir(dir, as, progress)
+		if err != nil {
+			return nil, err
+		}
+		dir = chosen
+	}
+	p.path = filepath.Join(dir, name)
+	if err := p.prepare(as); err != nil {
+		if p.temporary != "" {
+			err = errors.Join(err, os.RemoveAll(p.temporary))
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// prepare makes the folder, gives it to the server's user and locks it.
+func (p *place) prepare(as *serverUser) error {
+	err := os.Mkdir(p.path, 0o700)
+	if err == nil && as != nil {
+		err = os.Chown(p.path, as.uid, as.gid)
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make the server's folder: %w", err)
+	}
+	lock, err := tryLock(filepath.Join(p.path, "lock"))
+	if err != nil {
+		return err
+	}
+	if lock == nil {
+		return fmt.Errorf("%s is in use by another copy: stop that one, or choose another folder", p.path)
+	}
+	p.lock = lock
+	return nil
+}
+
+// close gives the folder up, and deletes it when it is a temporary one.
+func (p *place) close() error {
+	var err error
+	if p.temporary != "" {
+		err = os.RemoveAll(p.temporary)
+	}
+	return errors.Join(err, p.lock.Close())
+}
+
+// reachableDir makes dir and gives its absolute path, or another folder when the server's user may
+// not enter dir.
+func reachableDir(dir string, as *serverUser, progress func(string)) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find folder %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make folder %s: %w", dir, err)
+	}
+	if as == nil || as.mayEnter(dir) {
+		return dir, nil
+	}
+	sum := sha256.Sum256([]byte(dir))
+	other := filepath.Join(rootHome, filepath.Base(dir)+"-"+hex.EncodeToString(sum[:4]))
+	if err := os.MkdirAll(other, 0o755); err != nil {
+		return "", fmt.Errorf("user %q may not enter %s, and its replacement could not be made (choose a folder that every user may enter): %w", as.name, dir, err)
+	}
+	if !as.mayEnter(other) {
+		return "", fmt.Errorf("user %q may enter neither %s nor %s: choose a folder that every user may enter", as.name, dir, other)
+	}
+	progress(fmt.Sprintf("Postgres does not run as root, and user %q may not enter %s: its data is in %s", as.name, dir, other))
+	return other, nil
+}
+
+const temporaryPrefix = "reclaim-local-"
+
+// makeTemporary makes a temporary folder that the server's user may enter.
+func makeTemporary(as *serverUser) (string, error) {
+	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if as != nil && !as.mayEnter(parent) {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, temporaryPrefix+"*")
+		if err == nil && as != nil {
+			err = os.Chown(dir, as.uid, as.gid)
+		}
+		if err != nil {
+			return "", fmt.Errorf("make a temporary folder: %w", err)
+		}
+		return dir, nil
+	}
+	return "", fmt.Errorf("make a temporary folder: user %q may enter none of %s, /tmp and /var/tmp: set TMPDIR to a folder that every user may enter", as.name, os.TempDir())
+}
+
+// removeAbandoned deletes temporary folders whose program ended without removing them. A young one
+// may be about to be locked by its program, so it is left alone.
+func removeAbandoned() {
+	const young = 10 * time.Minute
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), temporaryPrefix+"*"))
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < young {
+			continue
+		}
+		if inUse(dir) {
+			continue
+		}
+		// What cannot be removed belongs to somebody else, who will remove it.
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// inUse tells whether a living program holds the lock of a place inside dir.
+func inUse(dir string) bool {
+	locks, _ := filepath.Glob(filepath.Join(dir, "*", "lock"))
+	for _, path := range locks {
+		lock, err := tryLock(path)
+		if err != nil || lock == nil {
+			return true
+		}
+		_ = lock.Close()
+	}
+	return false
+}
+
+// tryLock takes the exclusive lock of a file, making the file if needed. It gives nil when another
+// process holds the lock; closing the file, or the end of this process, gives the lock up.
+func tryLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file: %w", err)
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return file, nil
+	}
+	_ = file.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
+
+// quiet replaces a missing progress function by one that says nothing.
+func quiet(progress func(string)) func(string) {
+	if progress == nil {
+		return func(string) {}
+	}
+	return progress
+}

@@ -1,0 +1,342 @@
+package localstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+)
+
+const (
+	defaultNamespace = "default"
+
+	temporalStarts = time.Minute
+	temporalStops  = 10 * time.Second
+	temporalPolls  = 50 * time.Millisecond
+	requestAttempt = 5 * time.Second
+)
+
+// TemporalOptions says how to run a Temporal development server.
+type TemporalOptions struct {
+	// Dir is the folder whose subfolder "temporal" holds the log and, when Persistent, the
+	// database. Empty means a temporary folder, deleted by Close.
+	Dir string
+	// Port of the gRPC frontend, and ports of the Web UI, the HTTP API and the metrics; 0 means a
+	// free one each.
+	Port, UIPort, HTTPPort, MetricsPort int
+	// Headless runs no Web UI.
+	Headless bool
+	// Persistent keeps workflows in a file in Dir; otherwise they end with the server.
+	Persistent bool
+	// Namespace is made if it does not exist; empty means "default".
+	Namespace string
+	// SearchAttributes are the custom search attributes of the namespace, by name, each with its
+	// type, such as "Keyword". They are added to a namespace that lacks them.
+	SearchAttributes map[string]string
+	// DynamicConfig values of the server are JSON, by key.
+	DynamicConfig map[string]string
+	// Binary is the `temporal` program; empty means the one that EnsureTemporal finds or builds.
+	Binary string
+	// Progress, when set, is told about what takes long.
+	Progress func(string)
+}
+
+// Temporal is a development server running on this machine. Its methods may be used by many
+// goroutines.
+type Temporal struct {
+	place   *place
+	options TemporalOptions
+	ports   temporalPorts
+
+	mu     sync.Mutex // held while the server starts or stops
+	server *process
+}
+
+type temporalPorts struct{ frontend, ui, http, metrics int }
+
+// StartTemporal starts a Temporal development server and waits until its namespace takes workflows
+// with the search attributes. ctx bounds the start only.
+//
+// Errors tell that the folder is in use by another copy, that a port is taken, why the program is
+// missing, or quote the last lines of the server's log.
+func StartTemporal(ctx context.Context, options TemporalOptions) (*Temporal, error) {
+	options.Progress = quiet(options.Progress)
+	if err := wantFree(options.Port, options.UIPort, options.HTTPPort, options.MetricsPort); err != nil {
+		return nil, err
+	}
+	if options.Namespace == "" {
+		options.Namespace = defaultNamespace
+	}
+	for name, kind := range options.SearchAttributes {
+		if _, err := enums.IndexedValueTypeFromString(kind); err != nil {
+			return nil, fmt.Errorf("search attribute %s: unknown type %q: %w", name, kind, err)
+		}
+	}
+	if options.Binary == "" {
+		binary, err := EnsureTemporal(ctx, options.Progress)
+		if err != nil {
+			return nil, err
+		}
+		options.Binary = binary
+	}
+	home, err := openPlace(options.Dir, "temporal", nil, options.Progress)
+	if err != nil {
+		return nil, err
+	}
+	t := &Temporal{place: home, options: options}
+	if err := t.prepareAndStart(ctx); err != nil {
+		return nil, errors.Join(err, home.close())
+	}
+	return t, nil
+}
+
+// prepareAndStart chooses the ports and starts the server.
+func (t *Temporal) prepareAndStart(ctx context.Context) error {
+	if err := os.WriteFile(t.logPath(), nil, 0o600); err != nil {
+		return fmt.Errorf("empty the Temporal log: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for attempt := 1; ; attempt++ {
+		chosen, err := t.choosePorts()
+		if err != nil {
+			return err
+		}
+		err = t.start(ctx)
+		if !errors.Is(err, errPortTaken) || !chosen || attempt == portAttempts {
+			return err
+		}
+	}
+}
+
+// choosePorts fills in free ports for those that the options leave open, and tells whether there
+// was any: another attempt may choose better.
+func (t *Temporal) choosePorts() (chosen bool, err error) {
+	choose := func(wanted int) int {
+		if wanted != 0 || err != nil {
+			return wanted
+		}
+		chosen = true
+		var port int
+		port, err = freePort()
+		return port
+	}
+	t.ports = temporalPorts{
+		frontend: choose(t.options.Port),
+		http:     choose(t.options.HTTPPort),
+		metrics:  choose(t.options.MetricsPort),
+	}
+	if !t.options.Headless {
+		t.ports.ui = choose(t.options.UIPort)
+	}
+	return chosen, err
+}
+
+// start runs the server on its ports and waits until it is ready. The caller holds mu.
+func (t *Temporal) start(ctx context.Context) error {
+	server, err := startProcess(program{
+		path: t.options.Binary, args: t.arguments(), dir: t.place.path, env: cleanEnv("TEMPORAL_"),
+		logPath: t.logPath(), orphan: syscall.SIGTERM,
+	})
+	if err != nil {
+		return err
+	}
+	t.server = server
+	err = t.waitReady(ctx, server)
+	if err == nil {
+		return nil
+	}
+	server.kill()
+	text, logErr := server.log()
+	if logErr != nil {
+		return errors.Join(err, logErr)
+	}
+	if strings.Contains(text, "address already in use") {
+		return fmt.Errorf("%w: another program listens on one of the ports %+v; choose other ports (%w)", errPortTaken, t.ports, err)
+	}
+	return err
+}
+
+func (t *Temporal) arguments() []string {
+	arguments := []string{
+		"server", "start-dev", "--log-level", "warn", "--color", "never",
+		"--ip", loopback, "--port", strconv.Itoa(t.ports.frontend),
+		"--http-port", strconv.Itoa(t.ports.http), "--metrics-port", strconv.Itoa(t.ports.metrics),
+	}
+	if t.options.Headless {
+		arguments = append(arguments, "--headless")
+	} else {
+		arguments = append(arguments, "--ui-ip", loopback, "--ui-port", strconv.Itoa(t.ports.ui))
+	}
+	if t.options.Persistent {
+		arguments = append(arguments, "--db-filename", filepath.Join(t.place.path, "temporal.db"))
+	}
+	if t.options.Namespace != defaultNamespace {
+		arguments = append(arguments, "--namespace", t.options.Namespace)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.options.SearchAttributes)) {
+		arguments = append(arguments, "--search-attribute", name+"="+t.options.SearchAttributes[name])
+	}
+	for _, key := range slices.Sorted(maps.Keys(t.options.DynamicConfig)) {
+		arguments = append(arguments, "--dynamic-config-value", key+"="+t.options.DynamicConfig[key])
+	}
+	return arguments
+}
+
+// waitReady waits until the namespace answers and has its search attributes.
+func (t *Temporal) waitReady(ctx context.Context, server *process) error {
+	ctx, cancel := context.WithTimeout(ctx, temporalStarts)
+	defer cancel()
+	connection, err := client.NewLazyClient(client.Options{
+		HostPort:  t.Address(),
+		Namespace: t.options.Namespace,
+		Logger:    log.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+	})
+	if err != nil {
+		return fmt.Errorf("make a Temporal client: %w", err)
+	}
+	defer connection.Close()
+	for {
+		err := t.checkReady(ctx, connection)
+		if err == nil && server.running() {
+			return nil
+		}
+		if !server.running() {
+			return server.failure("Temporal did not start")
+		}
+		if pauseErr := pause(ctx, temporalPolls); pauseErr != nil {
+			return errors.Join(server.failure("Temporal was not ready in time"), pauseErr, err)
+		}
+	}
+}
+
+// checkReady asks for the health, the namespace and the search attributes, adding those that a
+// namespace made by an earlier start lacks: the server only adds them to a new namespace.
+func (t *Temporal) checkReady(ctx context.Context, connection client.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, requestAttempt)
+	defer cancel()
+	if _, err := connection.CheckHealth(ctx, nil); err != nil {
+		return fmt.Errorf("check the health of Temporal: %w", err)
+	}
+	// Listing needs the namespace to be known to the frontend and the visibility store to answer.
+	_, err := connection.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Namespace: t.options.Namespace, PageSize: 1})
+	if err != nil {
+		return fmt.Errorf("list the workflows of namespace %q: %w", t.options.Namespace, err)
+	}
+	operator := connection.OperatorService()
+	have, err := operator.ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: t.options.Namespace})
+	if err != nil {
+		return fmt.Errorf("list the search attributes of namespace %q: %w", t.options.Namespace, err)
+	}
+	lacking := map[string]enums.IndexedValueType{}
+	for name, kind := range t.options.SearchAttributes {
+		wanted, err := enums.IndexedValueTypeFromString(kind)
+		if err != nil {
+			return fmt.Errorf("search attribute %s: %w", name, err)
+		}
+		if have.GetCustomAttributes()[name] != wanted {
+			lacking[name] = wanted
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	_, err = operator.AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{Namespace: t.options.Namespace, SearchAttributes: lacking})
+	if err != nil {
+		return fmt.Errorf("add search attributes to namespace %q: %w", t.options.Namespace, err)
+	}
+	return fmt.Errorf("namespace %q does not show its new search attributes yet", t.options.Namespace)
+}
+
+// Address gives host and port of the gRPC frontend, which stay the same over restarts.
+func (t *Temporal) Address() string { return hostPort(t.ports.frontend) }
+
+// Namespace gives the namespace that was made ready.
+func (t *Temporal) Namespace() string { return t.options.Namespace }
+
+// UIURL gives the address of the Web UI, or nothing when the server is headless.
+func (t *Temporal) UIURL() string {
+	if t.options.Headless {
+		return ""
+	}
+	return "http://" + hostPort(t.ports.ui)
+}
+
+// Dir gives the folder that holds the log and the database.
+func (t *Temporal) Dir() string { return t.place.path }
+
+// Exited gives a channel that is closed when the server that runs now has ended, for whatever
+// reason. Restart starts another server with another channel.
+func (t *Temporal) Exited() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.server.exited
+}
+
+// Wait blocks until the server that runs now has ended, and tells how: nil after Stop.
+func (t *Temporal) Wait() error {
+	t.mu.Lock()
+	server := t.server
+	t.mu.Unlock()
+	<-server.exited
+	return server.ended
+}
+
+// Stop ends the server in an orderly way, and by force when it does not comply. It does nothing
+// when the server has ended.
+func (t *Temporal) Stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stop()
+}
+
+func (t *Temporal) stop() {
+	t.server.signal(syscall.SIGTERM)
+	if !t.server.endsWithin(temporalStops) {
+		t.server.kill()
+	}
+}
+
+// Kill ends the server at once, as a crash does.
+func (t *Temporal) Kill() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.server.kill()
+}
+
+// Restart stops the server if it runs and starts it again on the same ports and data; without
+// Persistent every workflow is gone. ctx bounds the start. When it fails the server does not run,
+// and Restart may be tried again.
+func (t *Temporal) Restart(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stop()
+	return t.start(ctx)
+}
+
+// Close stops the server and gives its folder up, so that another copy may use the data. Data in a
+// temporary folder is deleted. The Temporal must not be used after it.
+func (t *Temporal) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stop()
+	return t.place.close()
+}
+
+func (t *Temporal) logPath() string { return filepath.Join(t.place.path, "temporal.log") }

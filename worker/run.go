@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.uber.org/zap"
+
+	"github.com/reclaimhq/reclaim/activities"
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/worker/config"
+	"github.com/reclaimhq/reclaim/workflows"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// stopTimeout is how long a stopping worker waits for the calls in flight: longer than a money call's attempt, shorter
+// than the 30 s that process managers usually give.
+const stopTimeout = 20 * time.Second
+
+func runCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Run workflows and activities until SIGTERM",
+		Long: "Run workflows and activities until SIGTERM. Reads DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS " +
+			"and TEMPORAL_… from the environment.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := config.Load(os.Getenv)
+			if err != nil {
+				return fmt.Errorf("the environment has mistakes:\n%w", err)
+			}
+			logger := config.NewLogger()
+			defer func() { _ = logger.Sync() }()
+			return run(cmd.Context(), settings, logger)
+		},
+	}
+}
+
+// run polls until ctx ends. Where Postgres or Temporal is away at the start it says so and keeps trying.
+func run(ctx context.Context, settings config.Config, logger *zap.Logger) error {
+	store, err := schema.Open(ctx, settings.DatabaseURL, schema.Options{
+		MaxConns: int32(settings.Connections), Name: "reclaim-worker",
+	})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := reach(ctx, logger, "Postgres", func(ctx context.Context) error {
+		return schema.CheckVersion(ctx, store)
+	}); err != nil {
+		return ignoreStop(err)
+	}
+	options := settings.Temporal
+	options.Logger = config.SDKLogger(logger)
+	var temporal client.Client
+	if err := reach(ctx, logger, "Temporal", func(ctx context.Context) (err error) {
+		temporal, err = client.DialContext(ctx, options)
+		return err
+	}); err != nil {
+		return ignoreStop(err)
+	}
+	defer temporal.Close()
+	if err := reach(ctx, logger, "Temporal", func(ctx context.Context) error {
+		return checkSearchAttributes(ctx, temporal, options.Namespace)
+	}); err != nil {
+		return ignoreStop(err)
+	}
+	worker := newWorker(temporal, settings)
+	workflows.Register(worker)
+	workflows.RegisterActivities(worker, activities.NewJobs(store))
+	if err := worker.Start(); err != nil {
+		return fmt.Errorf("start polling the task queue %s: %w", settings.TaskQueue, err)
+	}
+	logger.Info("polling", zap.String("taskQueue", settings.TaskQueue), zap.String("temporal", options.HostPort))
+	<-ctx.Done()
+	logger.Info("stopping: money calls in flight are finished first", zap.Duration("atMost", stopTimeout))
+	worker.Stop()
+	return nil
+}
+
+func newWorker(temporal client.Client, settings config.Config) sdkworker.Worker {
+	return sdkworker.New(temporal, settings.TaskQueue, sdkworker.Options{
+		WorkerStopTimeout: stopTimeout,
+		// A money call holds a connection: more of them at once would only wait in the pool with their time running.
+		MaxConcurrentLocalActivityExecutionSize: settings.Connections,
+		MaxConcurrentActivityExecutionSize:      settings.Connections,
+		WorkflowTaskPollerBehavior:              sdkworker.NewPollerBehaviorAutoscaling(sdkworker.PollerBehaviorAutoscalingOptions{}),
+		ActivityTaskPollerBehavior: sdkworker.NewPollerBehaviorAutoscaling(
+			sdkworker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 2}),
+	})
+}
+
+// errFinal marks what waiting cannot mend.
+var errFinal = errors.New("not tried again")
+
+// reach tries until it succeeds, saying each time what is missing. It gives up only when ctx ends or the error is final.
+func reach(ctx context.Context, logger *zap.Logger, what string, try func(context.Context) error) error {
+	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := try(attempt)
+		cancel()
+		if err == nil || errors.Is(err, errFinal) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		logger.Warn(what+" cannot be used yet; trying again", zap.Error(err), zap.Duration("in", wait))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// ignoreStop turns being asked to stop into a clean end.
+func ignoreStop(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// checkSearchAttributes fails, finally, where the namespace lacks a search attribute: a workflow that sets an unknown
+// one is stuck in its task after it has charged.
+func checkSearchAttributes(ctx context.Context, temporal client.Client, namespace string) error {
+	known, err := temporal.OperatorService().ListSearchAttributes(ctx,
+		&operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+	if err != nil {
+		return fmt.Errorf("list the search attributes of namespace %s: %w", namespace, err)
+	}
+	for _, name := range contract.SearchAttributes() {
+		kind, ok := known.GetCustomAttributes()[name]
+		if !ok {
+			return fmt.Errorf("namespace %s lacks the search attribute %s: run `worker migrate`, which registers it: %w",
+				namespace, name, errFinal)
+		}
+		if kind != enumspb.INDEXED_VALUE_TYPE_KEYWORD {
+			return fmt.Errorf("the search attribute %s of namespace %s has the type %s, but must be Keyword: %w",
+				name, namespace, kind, errFinal)
+		}
+	}
+	return nil
+}
+
+// registerSearchAttributes adds those that the namespace lacks.
+func registerSearchAttributes(ctx context.Context, temporal client.Client, namespace string) error {
+	wanted := map[string]enumspb.IndexedValueType{}
+	for _, name := range contract.SearchAttributes() {
+		wanted[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
+	}
+	known, err := temporal.OperatorService().ListSearchAttributes(ctx,
+		&operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+	if err != nil {
+		return fmt.Errorf("list the search attributes of namespace %s: %w", namespace, err)
+	}
+	for name := range known.GetCustomAttributes() {
+		delete(wanted, name)
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	_, err = temporal.OperatorService().AddSearchAttributes(ctx,
+		&operatorservice.AddSearchAttributesRequest{Namespace: namespace, SearchAttributes: wanted})
+	if _, taken := errors.AsType[*serviceerror.AlreadyExists](err); err != nil && !taken {
+		return fmt.Errorf("add the search attributes to namespace %s: %w", namespace, err)
+	}
+	return nil
+}
