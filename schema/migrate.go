@@ -61,8 +61,10 @@ func Migrate(ctx context.Context, ownerURL string) (applied int, err error) {
 	if err != nil {
 		return len(results), fmt.Errorf("run the migrations: %w", err)
 	}
+	// From Postgres 16 on, who creates a role may grant it but not act as it; SET is what the pool needs.
 	if _, err := lock.Exec(ctx, `DO $$ BEGIN
-		IF NOT pg_has_role(current_user, 'reclaim_app', 'MEMBER') THEN
+		IF NOT pg_has_role(current_user, 'reclaim_app',
+			CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
 			EXECUTE format('GRANT reclaim_app TO %I', current_user);
 		END IF;
 	END $$`); err != nil {
