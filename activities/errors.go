@@ -1,8 +1,10 @@
 package activities
 
 import (
+	"context"
 	"errors"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/reclaimhq/reclaim/schema"
@@ -10,11 +12,15 @@ import (
 )
 
 // retry turns an error into what Temporal acts on: database failures keep their type from schema's table and their
-// delay, and those that repeating cannot mend are not retryable. Anything else is handed on as it is.
-func retry(err error) error {
+// delay, and those that repeating cannot mend are not retryable. Anything else is handed on as it is. It logs them, since
+// the SDK repeats a local activity without a word.
+func retry(ctx context.Context, err error) error {
 	failure, ok := errors.AsType[*schema.Failure](err)
 	if !ok {
 		return err
+	}
+	if activity.IsActivity(ctx) {
+		activity.GetLogger(ctx).Warn("A database call failed", "type", string(failure.Type), "error", failure)
 	}
 	options := temporal.ApplicationErrorOptions{
 		NonRetryable: !failure.Retryable, Cause: failure.Unwrap(), NextRetryDelay: failure.Delay,

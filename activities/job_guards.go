@@ -258,13 +258,13 @@ func (j *Jobs) guarded(ctx context.Context, verb string, key JobKey, row jobGuar
 // look at Postgres' clock before it is repeated.
 func (j *Jobs) checked(ctx context.Context, tried, answer string, err error) error {
 	if err != nil {
-		return retry(schema.Classify(tried, err))
+		return retry(ctx, schema.Classify(tried, err))
 	}
 	if answer == "too_late" {
 		if err := j.store.Resync(ctx); err != nil {
-			return retry(schema.Classify(tried, err))
+			return retry(ctx, schema.Classify(tried, err))
 		}
-		return retry(schema.TooLate(tried))
+		return retry(ctx, schema.TooLate(tried))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (j *Jobs) ReadJobOutput(ctx context.Context, key JobKey) (StoredOutput, err
 		return StoredOutput{}, noJob(tried, key)
 	}
 	if err != nil {
-		return StoredOutput{}, retry(schema.Classify(tried, err))
+		return StoredOutput{}, retry(ctx, schema.Classify(tried, err))
 	}
 	stored := StoredOutput{Reason: row.Reason}
 	if row.Output != nil {
@@ -44,7 +44,7 @@ func (j *Jobs) ReadJobSpec(ctx context.Context, key JobKey) (string, error) {
 		return "", noJob(tried, key)
 	}
 	if err != nil {
-		return "", retry(schema.Classify(tried, err))
+		return "", retry(ctx, schema.Classify(tried, err))
 	}
 	return spec, nil
 }
@@ -75,7 +75,7 @@ func (j *Jobs) RecordJobEvent(ctx context.Context, r EventRequest) (Verdict, err
 		return Refused, nil
 	}
 	if err != nil {
-		return "", retry(schema.Classify(tried, err))
+		return "", retry(ctx, schema.Classify(tried, err))
 	}
 	verdict, _ := verdictOf(answer)
 	return verdict, nil

@@ -41,8 +41,7 @@ WITH args AS (
     INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail, created_at)
     SELECT verdict.tenant_id, verdict.job_id, event.kind, event.attempt, event.detail, verdict.at
     FROM changed, verdict, args, LATERAL (VALUES
-        ('attempt_failed', args.attempt, args.attempt_error, args.attempt > verdict.attempts
-                OR args.attempt_failed AND args.attempt >= verdict.key_attempt),
+        ('attempt_failed', args.attempt, args.attempt_error, args.attempt >= verdict.key_attempt),
         ('closed', 0, args.state, true)
     ) AS event (kind, attempt, detail, happened)
     WHERE event.happened
