@@ -171,14 +171,15 @@ func (c *cluster) prepare() (err error) {
 		return fmt.Errorf("wait for other test binaries: %w", err)
 	}
 	template := c.prefix + "_template"
-	for _, statement := range []string{
-		login(ownerRole, "CREATEROLE", c.password),
-		login(appRole, "NOCREATEROLE", c.password),
-		fmt.Sprintf("CREATE DATABASE %s OWNER %s", template, ownerRole),
+	for _, login := range []localstack.Login{
+		{Name: ownerRole, Password: c.password, CreateRole: true}, {Name: appRole, Password: c.password},
 	} {
-		if _, err := connection.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("prepare roles and template: %w", err)
+		if err := localstack.MakeLogin(ctx, connection, login); err != nil {
+			return err
 		}
+	}
+	if _, err := connection.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s OWNER %s", template, ownerRole)); err != nil {
+		return fmt.Errorf("make the database that the tests' are copies of: %w", err)
 	}
 	c.template = template
 	if _, err := schema.Migrate(ctx, c.database(template).OwnerURL); err != nil {
@@ -188,14 +189,6 @@ func (c *cluster) prepare() (err error) {
 		return fmt.Errorf("make the app's login a member of %s: %w", schema.AppRole, err)
 	}
 	return nil
-}
-
-// login makes a login role, or gives an existing one its rights and password.
-func login(role, rights, password string) string {
-	return fmt.Sprintf(`DO $$ BEGIN
-		IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '%[1]s') THEN CREATE ROLE %[1]s; END IF;
-		ALTER ROLE %[1]s LOGIN NOSUPERUSER NOCREATEDB %[2]s PASSWORD '%[3]s';
-	END $$`, role, rights, password)
 }
 
 // database describes a database of the server.

@@ -26,7 +26,7 @@ type Account struct {
 
 // Account reads an account. Errors: NotFound, Unavailable.
 func (c *Client) Account(ctx context.Context, tenant, account string) (Account, error) {
-	if err := errors.Join(contract.CheckID("tenant", tenant), contract.CheckID("account", account)); err != nil {
+	if err := together(contract.CheckID("tenant", tenant), contract.CheckID("account", account)); err != nil {
 		return Account{}, err
 	}
 	row, err := c.store.GetAccount(ctx, db.GetAccountParams{TenantID: tenant, AccountID: account})
@@ -57,9 +57,10 @@ type Entry struct {
 	CreatedAt    time.Time `json:"createdAt"`
 }
 
-// Entries calls each for every entry of the account after the one numbered after, oldest first, page by page.
+// Entries calls each for every entry of the account after the one numbered after, oldest first, page by page. An error of
+// each ends it and is returned as it is. Errors: BadInput, Unavailable; an unknown account has no entries.
 func (c *Client) Entries(ctx context.Context, tenant, account string, after int64, each func(Entry) error) error {
-	if err := errors.Join(contract.CheckID("tenant", tenant), contract.CheckID("account", account)); err != nil {
+	if err := together(contract.CheckID("tenant", tenant), contract.CheckID("account", account)); err != nil {
 		return err
 	}
 	page := db.ListEntriesParams{TenantID: tenant, AccountID: account, AfterSeq: after, PageSize: 1000}
@@ -83,6 +84,29 @@ func (c *Client) Entries(ctx context.Context, tenant, account string, after int6
 			return nil
 		}
 	}
+}
+
+// errEnough ends the reading of entries.
+var errEnough = errors.New("the statement is complete")
+
+// Statement calls each for every entry of the account, oldest first, and returns the account as it stood when the call
+// began: entries that are made meanwhile are left out, so that the last balance is the account's. Errors: NotFound,
+// BadInput, Unavailable, or what each returned.
+func (c *Client) Statement(ctx context.Context, tenant, account string, each func(Entry) error) (Account, error) {
+	asOf, err := c.Account(ctx, tenant, account)
+	if err != nil {
+		return Account{}, err
+	}
+	err = c.Entries(ctx, tenant, account, 0, func(entry Entry) error {
+		if entry.Seq > asOf.Entries {
+			return errEnough
+		}
+		return each(entry)
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return asOf, err
 }
 
 func text(value *string) string {
@@ -126,14 +150,14 @@ func (c *Client) TopUp(ctx context.Context, m Movement) (Moved, error) {
 	if m.Reason == "" {
 		m.Reason = "top-up"
 	}
-	if err := checkMovement(m, 1); err != nil {
-		return Moved{}, err
-	}
-	if err := contract.CheckID("asset", m.Asset); err != nil {
+	if err := together(
+		checkMovement(m, 1),
+		contract.CheckID("asset", m.Asset), contract.CheckText("reason", m.Reason, contract.MaxReasonBytes),
+	); err != nil {
 		return Moved{}, err
 	}
 	tried := "top up account " + m.Account
-	return c.move(ctx, tried, m, func(notAfter time.Time) (movedRow, error) {
+	return c.move(ctx, tried, m, func(ctx context.Context, notAfter time.Time) (movedRow, error) {
 		row, err := c.store.TopUpAccount(ctx, db.TopUpAccountParams{
 			TenantID: m.Tenant, AccountID: m.Account, Actor: m.Actor, Key: m.Key, Asset: m.Asset, Amount: m.Amount,
 			Fingerprint: contract.Fingerprint("account", m.Account, "amount", strconv.FormatInt(m.Amount, 10), "asset", m.Asset),
@@ -145,15 +169,16 @@ func (c *Client) TopUp(ctx context.Context, m Movement) (Moved, error) {
 
 // Adjust corrects a balance by a person's decision. Errors as for TopUp, and NotFound for an unknown account.
 func (c *Client) Adjust(ctx context.Context, m Movement) (Moved, error) {
-	err := errors.Join(contract.CheckText("operator", m.Operator, 200), contract.CheckText("reason", m.Reason, 1000))
-	if err == nil {
-		err = checkMovement(m, -contract.MaxCost)
-	}
-	if err != nil {
+	// The entry's reason names the operator too.
+	const longestReason = contract.MaxReasonBytes - 300
+	if err := together(
+		checkMovement(m, -contract.MaxCost),
+		contract.CheckText("operator", m.Operator, 200), contract.CheckText("reason", m.Reason, longestReason),
+	); err != nil {
 		return Moved{}, err
 	}
 	tried := "adjust account " + m.Account
-	return c.move(ctx, tried, m, func(notAfter time.Time) (movedRow, error) {
+	return c.move(ctx, tried, m, func(ctx context.Context, notAfter time.Time) (movedRow, error) {
 		row, err := c.store.AdjustAccount(ctx, db.AdjustAccountParams{
 			TenantID: m.Tenant, AccountID: m.Account, Actor: m.Actor, Key: m.Key, Amount: m.Amount,
 			Fingerprint: contract.Fingerprint("account", m.Account, "amount", strconv.FormatInt(m.Amount, 10)),
@@ -164,40 +189,42 @@ func (c *Client) Adjust(ctx context.Context, m Movement) (Moved, error) {
 }
 
 func checkMovement(m Movement, least int64) error {
-	err := errors.Join(
+	return together(
 		contract.CheckID("tenant", m.Tenant), contract.CheckID("account", m.Account),
 		contract.CheckText("actor", m.Actor, 200), contract.CheckText("key", m.Key, 200),
-		contract.CheckText("reason", m.Reason, contract.MaxReasonBytes),
+		checkAmount(m.Amount, least),
 	)
-	if err != nil {
-		return err
+}
+
+func checkAmount(amount, least int64) error {
+	if amount != 0 && amount >= least && amount <= contract.MaxCost {
+		return nil
 	}
-	if m.Amount == 0 || m.Amount < least || m.Amount > contract.MaxCost {
-		return contract.NewError(contract.CodeBadInput, contract.RetryNewKey, fmt.Sprintf(
-			"amount must be a whole number of the smallest unit from %d to %d and not 0, not %d",
-			least, contract.MaxCost, m.Amount), nil)
-	}
-	return nil
+	rule := fmt.Sprintf("must be a whole number of the smallest unit from %d to %d and not 0, not %d", least, contract.MaxCost, amount)
+	refused := contract.NewError(contract.CodeBadInput, contract.RetryNewKey, "amount "+rule, nil)
+	refused.Fields = []contract.FieldError{{Field: "amount", Rule: rule}}
+	return refused
 }
 
 // movedRow is the row that both movements answer.
 type movedRow db.TopUpAccountRow
 
+// moveAttempts bounds how often a movement is tried before its caller is told to repeat it.
+const moveAttempts = 8
+
+type moveStatement func(ctx context.Context, notAfter time.Time) (movedRow, error)
+
 // move makes a movement, repeating it while Postgres is busy or its answer was lost: the key makes that safe.
-func (c *Client) move(ctx context.Context, tried string, m Movement, statement func(time.Time) (movedRow, error)) (Moved, error) {
+func (c *Client) move(ctx context.Context, tried string, m Movement, statement moveStatement) (Moved, error) {
 	for attempt := 1; ; attempt++ {
-		row, err := statement(c.store.NotAfter())
-		err = schema.Classify(tried, err)
-		if err == nil && row.Answer == "too_late" {
-			if err = schema.Classify(tried, c.store.Resync(ctx)); err == nil {
-				err = schema.TooLate(tried)
-			}
-		}
+		row, err := c.tryMove(ctx, tried, statement)
 		if err == nil {
 			return movedAnswer(tried, m, row)
 		}
 		failure, ok := errors.AsType[*schema.Failure](err)
-		if !ok || !failure.Retryable || attempt == 8 || ctx.Err() != nil {
+		// What an operator has to mend does not mend itself while a caller waits.
+		final := !ok || !failure.Retryable || failure.Type == schema.ErrorMisconfigured
+		if final || attempt == moveAttempts || ctx.Err() != nil {
 			return Moved{}, unavailable(tried, err)
 		}
 		select {
@@ -206,6 +233,23 @@ func (c *Client) move(ctx context.Context, tried string, m Movement, statement f
 		case <-time.After(max(failure.Delay, time.Duration(attempt)*50*time.Millisecond)):
 		}
 	}
+}
+
+// tryMove runs the statement once. Without the limit, an answer that never comes would be waited for for ever.
+func (c *Client) tryMove(ctx context.Context, tried string, statement moveStatement) (movedRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, schema.MoneyAttempt)
+	defer cancel()
+	row, err := statement(ctx, c.store.NotAfter())
+	if err != nil {
+		return movedRow{}, schema.Classify(tried, err)
+	}
+	if row.Answer != "too_late" {
+		return row, nil
+	}
+	if err := c.store.Resync(ctx); err != nil {
+		return movedRow{}, schema.Classify(tried, err)
+	}
+	return movedRow{}, schema.TooLate(tried)
 }
 
 func movedAnswer(tried string, m Movement, row movedRow) (Moved, error) {

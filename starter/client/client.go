@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	commonpb "go.temporal.io/api/common/v1"
@@ -63,7 +64,7 @@ func (c *Client) startOptions(job contract.Job) client.StartWorkflowOptions {
 
 // findJob returns the job's row, and nil where there is none.
 func (c *Client) findJob(ctx context.Context, tenant, jobID string) (*db.ReclaimJob, error) {
-	if err := errors.Join(contract.CheckID("tenant", tenant), contract.CheckID("job", jobID)); err != nil {
+	if err := together(contract.CheckID("tenant", tenant), contract.CheckID("jobId", jobID)); err != nil {
 		return nil, err
 	}
 	row, err := c.store.GetJob(ctx, db.GetJobParams{TenantID: tenant, JobID: jobID})
@@ -86,10 +87,46 @@ func (c *Client) getJob(ctx context.Context, tenant, jobID string) (*db.ReclaimJ
 	return row, err
 }
 
-// unavailable says that a call got no answer: what it asked for may or may not have happened.
+// together makes one error of all that a request got wrong, so that it is corrected in one go.
+func together(errs ...error) error {
+	var all *contract.Error
+	for _, err := range errs {
+		one, ok := errors.AsType[*contract.Error](err)
+		switch {
+		case err == nil:
+		case !ok:
+			return err
+		case all == nil:
+			all = contract.NewError(one.Code, one.Retry, one.Message, nil)
+			all.Fields = slices.Clone(one.Fields)
+		default:
+			all.Message += "; " + one.Message
+			all.Fields = append(all.Fields, one.Fields...)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return all
+}
+
+// unavailable says that a call got no answer: what it asked for may or may not have happened. Postgres' answer that it
+// cannot do this at all, ever, is the exception.
 func unavailable(tried string, err error) error {
 	if contract.CodeOf(err) != "" {
 		return err
+	}
+	if failure, ok := errors.AsType[*schema.Failure](err); ok {
+		retry := contract.RetrySameKey
+		if !failure.Retryable {
+			retry = contract.RetryNever
+		}
+		// A Failure names what was tried itself.
+		return contract.NewError(contract.CodeUnavailable, retry, failure.Error(), err)
+	}
+	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
+	if late || errors.Is(err, context.DeadlineExceeded) {
+		return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, tried+": no answer in time: "+err.Error(), err)
 	}
 	return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, tried+": "+err.Error(), err)
 }

@@ -13,13 +13,14 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // StartJob submits the job and waits for the verdict of its charge. Submitting the same job again, at any time, is safe
-// and answers contract.VerdictAlready. Errors: BadInput (nothing was started), Conflict (the id stands for another
+// and answers contract.VerdictAlready. While Temporal is away it goes on trying: ctx bounds it. Errors: BadInput (nothing was started), Conflict (the id stands for another
 // job), Unavailable (repeat the same submission).
 func (c *Client) StartJob(ctx context.Context, job contract.Job) (contract.ChargeVerdict, error) {
 	raw, _, err := job.Encode()
@@ -115,22 +116,29 @@ func (c *Client) verdictFromRow(ctx context.Context, job contract.Job) (contract
 	}, true, nil
 }
 
-// AwaitJob waits until the job's run has ended and returns how the job stands, by its row. A declined job, which has no
-// row, is answered from its run.
+// AwaitJob waits until the job is closed and returns how it stands, by its row; ctx bounds the wait. A declined job, which
+// has no row, is answered from its run. Errors: NotFound, Unavailable (the job is open still: await it again, or, where
+// its run ended without it, submit it again).
 func (c *Client) AwaitJob(ctx context.Context, tenant, jobID string) (contract.JobResult, error) {
 	tried := "await job " + jobID
-	if _, err := c.findJob(ctx, tenant, jobID); err != nil {
+	row, err := c.findJob(ctx, tenant, jobID)
+	if err != nil {
 		return contract.JobResult{}, err
+	}
+	if row != nil && !contract.JobState(row.State).Open() {
+		return resultOf(row), nil
 	}
 	var result contract.JobResult
 	runErr := c.temporal.GetWorkflow(ctx, contract.JobWorkflowID(tenant, jobID), "").Get(ctx, &result)
-	row, err := c.findJob(ctx, tenant, jobID)
-	switch {
-	case err != nil:
+	if row, err = c.findJob(ctx, tenant, jobID); err != nil {
 		return contract.JobResult{}, err
+	}
+	_, ended := errors.AsType[*temporal.WorkflowExecutionError](runErr)
+	_, noRun := errors.AsType[*serviceerror.NotFound](runErr)
+	switch {
 	case row != nil && !contract.JobState(row.State).Open():
 		return resultOf(row), nil
-	case row != nil && runErr != nil:
+	case row != nil && (ended || noRun):
 		return resultOf(row), contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, fmt.Sprintf(
 			"%s: the job is %s and its run ended without it: submit the job again, which takes it up", tried, row.State), runErr)
 	case runErr != nil:
@@ -167,7 +175,7 @@ func resultOf(row *db.ReclaimJob) contract.JobResult {
 const queryPatience = 3 * time.Second
 
 // Status tells where the job stands. State and money come from its row; what an open job waits for comes from its run,
-// where that answers in time.
+// where that answers in time. Errors: NotFound, Unavailable.
 func (c *Client) Status(ctx context.Context, tenant, jobID string) (contract.JobStatus, error) {
 	row, err := c.findJob(ctx, tenant, jobID)
 	if err != nil {
@@ -176,27 +184,57 @@ func (c *Client) Status(ctx context.Context, tenant, jobID string) (contract.Job
 	if row != nil && !contract.JobState(row.State).Open() {
 		return statusOf(row, "nothing"), nil
 	}
-	brief, cancel := context.WithTimeout(ctx, queryPatience)
-	defer cancel()
-	var live contract.JobStatus
-	answer, err := c.temporal.QueryWorkflow(brief, contract.JobWorkflowID(tenant, jobID), "", contract.StatusQuery)
-	if err == nil {
-		err = answer.Get(&live)
+	live, liveErr := c.askRun(ctx, tenant, jobID)
+	// Read after the run was asked, the row is the newer of the two.
+	if row, err = c.findJob(ctx, tenant, jobID); err != nil {
+		return contract.JobStatus{}, err
 	}
-	_, noRun := errors.AsType[*serviceerror.NotFound](err)
+	noRun := contract.CodeOf(liveErr) == contract.CodeNotFound
 	switch {
 	case row == nil && noRun:
 		_, err = c.getJob(ctx, tenant, jobID)
 		return contract.JobStatus{}, err
 	case row == nil:
-		return live, translate("query job "+jobID, err)
-	case err == nil && live.State == contract.JobState(row.State):
-		return live, nil
-	case err == nil || noRun:
+		return live, liveErr
+	case !contract.JobState(row.State).Open():
+		return statusOf(row, "nothing"), nil
+	case noRun:
 		return statusOf(row, "a run: submit the job again, which takes it up"), nil
-	default:
+	case liveErr != nil:
 		return statusOf(row, "its run, which does not answer now"), nil
+	default:
+		status := statusOf(row, live.WaitsFor)
+		status.Attempt = max(status.Attempt, live.Attempt)
+		return status, nil
 	}
+}
+
+// askRun asks the job's open run how it stands; without one, NotFound. The run of a declined job, which has no row to
+// tell, is answered for when it has closed too.
+func (c *Client) askRun(ctx context.Context, tenant, jobID string) (contract.JobStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryPatience)
+	defer cancel()
+	id, tried := contract.JobWorkflowID(tenant, jobID), "query job "+jobID
+	answer, err := c.temporal.QueryWorkflowWithOptions(ctx, &client.QueryWorkflowWithOptionsRequest{
+		WorkflowID: id, QueryType: contract.StatusQuery,
+		// A terminated run would answer as if it were alive.
+		QueryRejectCondition: enumspb.QUERY_REJECT_CONDITION_NOT_OPEN,
+	})
+	if err != nil {
+		return contract.JobStatus{}, translate(tried, err)
+	}
+	if answer.QueryRejected == nil {
+		var live contract.JobStatus
+		return live, translate(tried, answer.QueryResult.Get(&live))
+	}
+	var result contract.JobResult
+	if answer.QueryRejected.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+		err = c.temporal.GetWorkflow(ctx, id, "").Get(ctx, &result)
+	}
+	if err != nil || result.State != contract.StateDeclined {
+		return contract.JobStatus{}, contract.NewError(contract.CodeNotFound, contract.RetryNever, tried+": there is no open run", err)
+	}
+	return contract.JobStatus{State: result.State, WaitsFor: "nothing: " + result.Reason, Actions: result.State.Actions()}, nil
 }
 
 func statusOf(row *db.ReclaimJob, waitsFor string) contract.JobStatus {
@@ -307,7 +345,7 @@ func (c *Client) pastResolution(ctx context.Context, row *db.ReclaimJob, decisio
 }
 
 // Cancel asks for the job to be canceled: it is refunded at once, and its work is asked to stop. An open job without a
-// run gets one. Canceling a closed job changes nothing and fails with BadInput.
+// run gets one. Canceling a closed job changes nothing and fails with BadInput. Errors: BadInput, NotFound, Unavailable.
 func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 	tried := "cancel job " + jobID
 	id := contract.JobWorkflowID(tenant, jobID)
@@ -346,7 +384,8 @@ type OpenJob struct {
 }
 
 // OpenJobsWithoutRun calls found for each open job that has no open run: its run was terminated, reset away, or never
-// began. Submitting the job again takes it up. An empty tenant looks at all of them.
+// began. Submitting the job again takes it up. An empty tenant looks at all of them. An error of found ends it and is
+// returned as it is. Errors: Unavailable.
 func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found func(OpenJob) error) error {
 	page := db.ListOpenJobsParams{OnlyTenant: tenant, PageSize: 500}
 	for {
@@ -356,12 +395,11 @@ func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found fu
 		}
 		for _, row := range rows {
 			page.AfterTenant, page.AfterJob = row.TenantID, row.JobID
-			described, err := c.temporal.DescribeWorkflowExecution(ctx, contract.JobWorkflowID(row.TenantID, row.JobID), "")
-			_, noRun := errors.AsType[*serviceerror.NotFound](err)
-			if err != nil && !noRun {
-				return translate("look for the run of job "+row.JobID, err)
+			running, err := c.hasRun(ctx, row.TenantID, row.JobID)
+			if err != nil {
+				return err
 			}
-			if err == nil && described.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			if running {
 				continue
 			}
 			// The run may have closed the job between the page and the look.
@@ -372,7 +410,7 @@ func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found fu
 			if now == nil || !contract.JobState(now.State).Open() {
 				continue
 			}
-			if err := found(OpenJob{row.TenantID, row.JobID, contract.JobState(now.State), now.UpdatedAt}); err != nil {
+			if err := found(OpenJob{row.TenantID, row.JobID, contract.JobState(now.State), now.UpdatedAt.UTC()}); err != nil {
 				return err
 			}
 		}
@@ -380,4 +418,20 @@ func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found fu
 			return nil
 		}
 	}
+}
+
+// describePatience is how long Temporal may take to tell about one run.
+const describePatience = 10 * time.Second
+
+func (c *Client) hasRun(ctx context.Context, tenant, jobID string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, describePatience)
+	defer cancel()
+	described, err := c.temporal.DescribeWorkflowExecution(ctx, contract.JobWorkflowID(tenant, jobID), "")
+	if _, noRun := errors.AsType[*serviceerror.NotFound](err); noRun {
+		return false, nil
+	}
+	if err != nil {
+		return false, translate("look for the run of job "+jobID, err)
+	}
+	return described.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }

@@ -53,6 +53,9 @@ func (c *Client) Timeline(ctx context.Context, tenant, jobID string) ([]Moment, 
 		story = append(story, Moment{At: *row.DeliveredAt, Kind: "delivered", Text: deliveredInWords(row), rank: 3})
 	}
 	story = append(story, moneyMoments(row, entries)...)
+	for i := range story {
+		story[i].At = story[i].At.UTC()
+	}
 	slices.SortStableFunc(story, func(a, b Moment) int {
 		if order := a.At.Compare(b.At); order != 0 {
 			return order

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+func (a *app) auditCommand() *cobra.Command {
+	var all bool
+	command := &cobra.Command{
+		Use: "audit [--all-tenants]", Short: "Prove every invariant of the ledger and list open jobs without a run",
+		Long: "Prove every invariant of the ledger in one snapshot and list open jobs without a run. Ends with status 1 if and " +
+			"only if an invariant is broken.",
+		Args: nothing,
+	}
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if all && cmd.Flags().Changed("tenant") {
+			a.began = true
+			return usagef("--tenant and --all-tenants contradict each other: give one of them")
+		}
+		return a.patientVerb(func(ctx context.Context, c *client.Client, _ []string) error {
+			tenant := ""
+			if !all {
+				var err error
+				if tenant, err = a.needTenant(); err != nil {
+					return err
+				}
+			}
+			report, err := c.Audit(ctx, tenant)
+			if err != nil {
+				return err
+			}
+			return a.showAudit(report)
+		})(cmd, args)
+	}
+	command.Flags().BoolVar(&all, "all-tenants", false, "audit every tenant")
+	return command
+}
+
+func (a *app) showAudit(report client.AuditReport) error {
+	var value any = report
+	if !report.Sound {
+		value = struct {
+			Code    contract.Code  `json:"code"`
+			Message string         `json:"message"`
+			Retry   contract.Retry `json:"retry"`
+			client.AuditReport
+		}{codeInvariantBroken, brokenInWords(report), contract.RetryNever, report}
+	}
+	if err := a.show(value, func(w io.Writer) { auditTable(w, report) }); err != nil {
+		return err
+	}
+	if !report.Sound {
+		return errShown
+	}
+	return nil
+}
+
+func brokenInWords(report client.AuditReport) string {
+	text, separator := "broken: ", ""
+	for _, check := range report.Checks {
+		if check.Broken > 0 {
+			text += fmt.Sprintf("%s%s (%d times: %s)", separator, check.Name, check.Broken, check.Rule)
+			separator = "; "
+		}
+	}
+	return text
+}
+
+func auditTable(w io.Writer, report client.AuditReport) {
+	tenant := report.Tenant
+	if tenant == "" {
+		tenant = "all"
+	}
+	line(w, "Tenant", tenant)
+	line(w, "Snapshot", clock(report.TakenAt))
+	line(w, "Checked", fmt.Sprintf("%d accounts, %d entries, %d jobs, %d operations against %d rules",
+		report.Accounts, report.Entries, report.Jobs, report.Operations, len(report.Checks)))
+	verdict := "every invariant holds"
+	if !report.Sound {
+		verdict = brokenInWords(report)
+	}
+	line(w, "Ledger", verdict)
+	if !report.Sound {
+		line(w)
+		line(w, "BROKEN", "TENANT", "ACCOUNT", "ENTRY", "JOB", "EXPECTED", "FOUND")
+		for _, b := range report.Breaks {
+			line(w, b.Check, b.Tenant, orDash(b.Account), orDash(entryNumber(b.Seq)), orDash(b.JobID), b.Expected, b.Found)
+		}
+	}
+	for _, check := range report.Checks {
+		if check.Broken > client.AuditLimit {
+			line(w, fmt.Sprintf("… %d more of %s", check.Broken-client.AuditLimit, check.Name))
+		}
+	}
+	line(w)
+	runs := report.Runs
+	switch {
+	case !runs.Checked:
+		line(w, "Open jobs without a run: not checked: "+runs.Problem)
+	case runs.Count == 0:
+		line(w, "Open jobs without a run: none")
+	default:
+		line(w, fmt.Sprintf("Open jobs without a run: %d. Submitting such a job again takes it up.", runs.Count))
+		line(w, "TENANT", "JOB", "STATE", "SINCE")
+		for _, job := range runs.OpenJobs {
+			line(w, job.Tenant, job.JobID, job.State, clock(job.Since))
+		}
+		if runs.Count > int64(len(runs.OpenJobs)) {
+			line(w, fmt.Sprintf("… %d more", runs.Count-int64(len(runs.OpenJobs))))
+		}
+	}
+}
+
+func entryNumber(seq int64) string {
+	if seq == 0 {
+		return ""
+	}
+	return fmt.Sprint(seq)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

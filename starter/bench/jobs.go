@@ -1,0 +1,316 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+	temporalclient "go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	commonpb "go.temporal.io/api/common/v1"
+
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// Options say what to measure.
+type Options struct {
+	// Jobs is how many of each kind are run in all, Concurrency how many at once.
+	Jobs        int
+	Concurrency int
+	// Blocks is how often the two kinds take turns; single blocks scatter by several per cent.
+	Blocks int
+	// AwaitCharge starts jobs as the client does, with await-charge, instead of with a plain start.
+	AwaitCharge bool
+	// Progress is told of every block; nil for none.
+	Progress io.Writer
+}
+
+// System is what is measured: the connections to a running Reclaim. TaskQueue is where its worker polls.
+type System struct {
+	Temporal  temporalclient.Client
+	Store     *schema.Store
+	Client    *client.Client
+	TaskQueue string
+}
+
+// Quantiles are times in milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+// JobsReport is what Jobs measured.
+type JobsReport struct {
+	Jobs        int  `json:"jobs"`
+	Concurrency int  `json:"concurrency"`
+	Blocks      int  `json:"blocks"`
+	AwaitCharge bool `json:"awaitCharge"`
+	// JobsPerSecond and PlainPerSecond are over the summed times of all blocks; Ratio is the first by the second.
+	JobsPerSecond    float64   `json:"jobsPerSecond"`
+	PlainPerSecond   float64   `json:"plainPerSecond"`
+	Ratio            float64   `json:"ratio"`
+	StartToCharged   Quantiles `json:"startToChargedMs"`
+	StartToDelivered Quantiles `json:"startToDeliveredMs"`
+	// EventsPerJob is the most events that a job's history had, BytesPerJob the mean size.
+	EventsPerJob int64 `json:"eventsPerJob"`
+	BytesPerJob  int64 `json:"bytesPerJob"`
+}
+
+const (
+	Tenant       = "bench"
+	workActivity = "BenchNoop"
+	plainType    = "BenchPlain"
+	accounts     = 32
+	perAccount   = 1_000_000
+)
+
+func noop(context.Context, json.RawMessage, json.RawMessage) (string, error) { return "done", nil }
+
+// plain is the workflow that jobs are compared with: it runs the work and nothing else.
+func plain(ctx workflow.Context, input converter.RawValue) (string, error) {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+	var result string
+	err := workflow.ExecuteActivity(ctx, workActivity, input, input).Get(ctx, &result)
+	return result, err
+}
+
+// Jobs runs jobs and plain workflows by turns and compares their summed times. The work is a no-op activity that this
+// process runs.
+func Jobs(ctx context.Context, system System, o Options) (JobsReport, error) {
+	if o.Jobs < o.Blocks || o.Concurrency < 1 || o.Blocks < 1 {
+		return JobsReport{}, contract.NewError(contract.CodeBadInput, contract.RetryNewKey, fmt.Sprintf(
+			"jobs (%d) must be at least the number of blocks (%d), and concurrency (%d) at least 1",
+			o.Jobs, o.Blocks, o.Concurrency), nil)
+	}
+	session := strings.ToLower(rand.Text()[:10])
+	queue := "bench-" + session
+	if err := fund(ctx, system.Client, session); err != nil {
+		return JobsReport{}, err
+	}
+	w := worker.New(system.Temporal, queue, worker.Options{})
+	w.RegisterActivityWithOptions(noop, activity.RegisterOptions{Name: workActivity})
+	w.RegisterWorkflowWithOptions(plain, workflow.RegisterOptions{Name: plainType})
+	if err := w.Start(); err != nil {
+		return JobsReport{}, fmt.Errorf("start the bench's own worker: %w", err)
+	}
+	defer w.Stop()
+
+	b := &run{System: system, Options: o, session: session, queue: queue}
+	var jobTime, plainTime time.Duration
+	// One small block of each warms caches and pollers up and is not counted.
+	for _, block := range []func(context.Context, int, int) (time.Duration, error){b.jobBlock, b.plainBlock} {
+		if _, err := block(ctx, -1, min(50, o.Jobs/o.Blocks)); err != nil {
+			return JobsReport{}, err
+		}
+	}
+	b.charged, b.delivered, b.ids = nil, nil, nil
+	for i := range o.Blocks {
+		size := (o.Jobs*(i+1))/o.Blocks - (o.Jobs*i)/o.Blocks
+		// Turns change order from block to block, so that neither kind always runs on the warmer machine.
+		kinds := []struct {
+			sum *time.Duration
+			run func(context.Context, int, int) (time.Duration, error)
+		}{{&jobTime, b.jobBlock}, {&plainTime, b.plainBlock}}
+		if i%2 == 1 {
+			slices.Reverse(kinds)
+		}
+		for _, kind := range kinds {
+			spent, err := kind.run(ctx, i, size)
+			if err != nil {
+				return JobsReport{}, err
+			}
+			*kind.sum += spent
+		}
+		if o.Progress != nil {
+			fmt.Fprintf(o.Progress, "block %d of %d: ratio so far %.3f\n", i+1, o.Blocks, plainTime.Seconds()/jobTime.Seconds())
+		}
+	}
+	report := JobsReport{
+		Jobs: o.Jobs, Concurrency: o.Concurrency, Blocks: o.Blocks, AwaitCharge: o.AwaitCharge,
+		JobsPerSecond: float64(o.Jobs) / jobTime.Seconds(), PlainPerSecond: float64(o.Jobs) / plainTime.Seconds(),
+		Ratio:          plainTime.Seconds() / jobTime.Seconds(),
+		StartToCharged: quantiles(b.charged), StartToDelivered: quantiles(b.delivered),
+	}
+	var err error
+	report.EventsPerJob, report.BytesPerJob, err = b.historySizes(ctx)
+	return report, err
+}
+
+func fund(ctx context.Context, c *client.Client, session string) error {
+	for i := range accounts {
+		if _, err := c.TopUp(ctx, client.Movement{
+			Tenant: Tenant, Actor: "bench", Account: account(i), Key: fmt.Sprintf("%s-%d", session, i), Amount: perAccount, Reason: "bench",
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func account(i int) string { return fmt.Sprintf("account-%d", i%accounts) }
+
+// run is the state of one measurement.
+type run struct {
+	System
+	Options
+	session string
+	queue   string
+
+	mu        sync.Mutex
+	charged   []time.Duration
+	delivered []time.Duration
+	ids       []string
+}
+
+// each calls one for every number below n, Concurrency at a time, and returns how long all took.
+func (b *run) each(ctx context.Context, n int, one func(context.Context, int) error) (time.Duration, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	numbers := make(chan int)
+	var group sync.WaitGroup
+	start := time.Now()
+	for range b.Concurrency {
+		group.Go(func() {
+			for number := range numbers {
+				if err := one(ctx, number); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for number := range n {
+		select {
+		case numbers <- number:
+		case <-ctx.Done():
+		}
+	}
+	close(numbers)
+	group.Wait()
+	return time.Since(start), context.Cause(ctx)
+}
+
+func (b *run) jobBlock(ctx context.Context, block, size int) (time.Duration, error) {
+	starts := make(map[string]time.Time, size)
+	spent, err := b.each(ctx, size, func(ctx context.Context, number int) error {
+		job := contract.Job{
+			Tenant: Tenant, JobID: fmt.Sprintf("%s-%d-%d", b.session, block, number), Account: account(number), Cost: 1,
+			Actor: "bench", Promise: contract.Duration(time.Minute),
+			Work: contract.Work{
+				Activity: workActivity, TaskQueue: b.queue, Input: json.RawMessage(`{"width":64}`),
+				Timeout: contract.Duration(time.Minute),
+			},
+		}
+		began, start := time.Now(), b.Store.Now()
+		if err := b.runJob(ctx, job); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		starts[job.JobID] = start
+		b.delivered = append(b.delivered, time.Since(began))
+		b.ids = append(b.ids, job.JobID)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for id, start := range starts {
+		row, err := b.Store.GetJob(ctx, db.GetJobParams{TenantID: Tenant, JobID: id})
+		if err != nil {
+			return 0, fmt.Errorf("read job %s: %w", id, err)
+		}
+		b.charged = append(b.charged, row.CreatedAt.Sub(start))
+	}
+	return spent, nil
+}
+
+func (b *run) runJob(ctx context.Context, job contract.Job) error {
+	if b.AwaitCharge {
+		if _, err := b.Client.StartJob(ctx, job); err != nil {
+			return err
+		}
+		return b.finished(ctx, b.Temporal.GetWorkflow(ctx, job.WorkflowID(), ""))
+	}
+	raw, _, err := job.Encode()
+	if err != nil {
+		return err
+	}
+	started, err := b.Temporal.ExecuteWorkflow(ctx, temporalclient.StartWorkflowOptions{
+		ID: job.WorkflowID(), TaskQueue: b.TaskQueue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+	}, contract.MeteredJobWorkflow, rawJSON(raw))
+	if err != nil {
+		return fmt.Errorf("start job %s: %w", job.JobID, err)
+	}
+	return b.finished(ctx, started)
+}
+
+func (b *run) finished(ctx context.Context, started temporalclient.WorkflowRun) error {
+	var result contract.JobResult
+	if err := started.Get(ctx, &result); err != nil {
+		return fmt.Errorf("await %s: %w", started.GetID(), err)
+	}
+	if result.State != contract.StateSucceeded || result.Net != 1 {
+		return fmt.Errorf("%s ended as %s with net %d instead of succeeded with 1", started.GetID(), result.State, result.Net)
+	}
+	return nil
+}
+
+func (b *run) plainBlock(ctx context.Context, block, size int) (time.Duration, error) {
+	return b.each(ctx, size, func(ctx context.Context, number int) error {
+		started, err := b.Temporal.ExecuteWorkflow(ctx, temporalclient.StartWorkflowOptions{
+			ID: fmt.Sprintf("bench/%s/%d/%d", b.session, block, number), TaskQueue: b.queue,
+		}, plainType, rawJSON([]byte(`{"width":64}`)))
+		if err != nil {
+			return fmt.Errorf("start a plain workflow: %w", err)
+		}
+		return started.Get(ctx, nil)
+	})
+}
+
+// historySizes looks at a sample of the finished jobs.
+func (b *run) historySizes(ctx context.Context) (most, bytes int64, err error) {
+	sample := b.ids[:min(len(b.ids), 100)]
+	for _, id := range sample {
+		described, err := b.Temporal.DescribeWorkflowExecution(ctx, contract.JobWorkflowID(Tenant, id), "")
+		if err != nil {
+			return 0, 0, fmt.Errorf("describe job %s: %w", id, err)
+		}
+		most = max(most, described.GetWorkflowExecutionInfo().GetHistoryLength())
+		bytes += described.GetWorkflowExecutionInfo().GetHistorySizeBytes()
+	}
+	return most, bytes / max(int64(len(sample)), 1), nil
+}
+
+func rawJSON(data []byte) converter.RawValue {
+	return converter.NewRawValue(&commonpb.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)}, Data: data,
+	})
+}
+
+func quantiles(times []time.Duration) Quantiles {
+	slices.Sort(times)
+	at := func(q float64) float64 {
+		if len(times) == 0 {
+			return 0
+		}
+		return float64(times[min(int(q*float64(len(times))), len(times)-1)].Microseconds()) / 1000
+	}
+	return Quantiles{P50: at(0.50), P95: at(0.95), P99: at(0.99)}
+}

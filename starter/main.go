@@ -1,0 +1,147 @@
+// Command starter asks Reclaim for things from the command line: move credits, start jobs, follow them, decide stuck
+// ones, and audit the ledger.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/starter/client"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv)
+	stop()
+	os.Exit(status)
+}
+
+// program is how the commands that are shown to people begin.
+const program = "go run ./starter"
+
+// patience is how long a verb waits for its answer unless --timeout says otherwise.
+const patience = 30 * time.Second
+
+// run does what the arguments ask for and returns the exit status.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv, output: outputTable, timeout: patience}
+	defer a.close()
+	root := a.command()
+	// Given nil, cobra would read the process' own arguments.
+	root.SetArgs(append([]string{}, args...))
+	used, err := root.ExecuteContextC(ctx)
+	return a.report(used, err)
+}
+
+// app is one call of the program.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+
+	tenant, actor string
+	output        outputFormat
+	timeout       time.Duration
+
+	// began is set once a verb's own code runs: what fails before that is the command line.
+	began bool
+	store *schema.Store
+	ends  []func()
+}
+
+func (a *app) command() *cobra.Command {
+	root := group("starter", "Ask Reclaim for things: move credits, start and follow jobs, audit the ledger",
+		a.accountCommand(), a.jobCommand(), a.auditCommand(), a.benchCommand())
+	root.Long = root.Short + `.
+
+DATABASE_URL names the database; TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and the other variables of the Temporal SDK name
+the Temporal server; RECLAIM_TASK_QUEUE is where Reclaim's worker polls.
+
+Exit status: 0 done; 1 refused or broken (with --output json, the JSON on stdout says why: code, message, retry);
+2 wrong usage.`
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetIn(a.stdin)
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.tenant, "tenant", "", "tenant (default $RECLAIM_TENANT)")
+	flags.StringVar(&a.actor, "actor", "", "who asks (default $RECLAIM_ACTOR)")
+	flags.Var(&a.output, "output", "table or json")
+	flags.DurationVar(&a.timeout, "timeout", patience,
+		"how long to wait for an answer; statement, audit and --wait end take their time unless it is given")
+	return root
+}
+
+// group is a command that only leads to others.
+func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s needs a verb", cmd.CommandPath())
+		}
+		return usagef("%s has no verb %q", cmd.CommandPath(), args[0])
+	}
+	command.AddCommand(verbs...)
+	return command
+}
+
+// verb makes a body what cobra runs, bounded by --timeout.
+func (a *app) verb(body func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+		defer cancel()
+		return a.begin(ctx, args, body)
+	}
+}
+
+// patientVerb is verb for what takes as long as it needs: only a --timeout that was given bounds it.
+func (a *app) patientVerb(body func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("timeout") {
+			return a.verb(body)(cmd, args)
+		}
+		return a.begin(cmd.Context(), args, func(ctx context.Context, c *client.Client, args []string) error {
+			// A database that does not answer at all is told within the usual time.
+			reach, cancel := context.WithTimeout(ctx, a.timeout)
+			defer cancel()
+			if err := a.store.Pool.Ping(reach); err != nil {
+				return unreachable("reach Postgres", err)
+			}
+			return body(ctx, c, args)
+		})
+	}
+}
+
+func (a *app) begin(ctx context.Context, args []string, body func(context.Context, *client.Client, []string) error) error {
+	a.began = true
+	if a.timeout <= 0 {
+		return usagef("--timeout must be above 0, not %s", a.timeout)
+	}
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return body(ctx, c, args)
+}
+
+// needTenant returns the tenant that was given, or says how to give one.
+func (a *app) needTenant() (string, error) {
+	if a.tenant == "" {
+		return "", usagef("no tenant is given: add --tenant NAME or set RECLAIM_TENANT")
+	}
+	return a.tenant, nil
+}
+
+func (a *app) close() {
+	for _, end := range a.ends {
+		end()
+	}
+}
