@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/converter"
@@ -125,35 +127,38 @@ func (j *meteredJob) endAttempt(number int, how ending, text string) {
 // classify reads how an attempt ended from its error. Only what the work itself said, or what proves that it never
 // began, is a failure; whatever happened between the work and us is unknown.
 func classify(err error) (ending, string) {
-	if failure := temporal.GetDefaultFailureConverter().ErrorToFailure(err); failure.GetResetWorkflowFailureInfo() != nil {
+	switch failure := temporal.GetDefaultFailureConverter().ErrorToFailure(err); {
+	case failure.GetResetWorkflowFailureInfo() != nil:
 		return endingUnknown, "the run was reset while the work was in flight"
+	case failure.GetFailureInfo() == nil:
+		return endingUnknown, "no answer of the work's own: " + err.Error()
 	}
-	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok {
-		if timeout.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START {
+	// Only the outermost error counts: its causes are what the work met inside.
+	switch cause := err.(type) {
+	case *temporal.TimeoutError:
+		if cause.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START {
 			return endingFailed, "no worker took the work in time"
 		}
 		return endingUnknown, "no answer: " + err.Error()
-	}
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-		if app.Type() == "payloadSizeError" || strings.HasPrefix(app.Message(), "[TMPRL1103]") {
-			return endingUnknown, "the work's result is over the size that its worker may send: " + app.Message()
+	case *temporal.ApplicationError:
+		if cause.Type() == "payloadSizeError" || strings.HasPrefix(cause.Message(), "[TMPRL1103]") {
+			return endingUnknown, "the work's result is over the size that its worker may send: " + cause.Message()
 		}
-		text := app.Message()
-		if app.Type() != "" {
-			text = app.Type() + ": " + text
+		text := cause.Message()
+		if cause.Type() != "" {
+			text = cause.Type() + ": " + text
 		}
-		if app.NonRetryable() {
+		if cause.NonRetryable() {
 			return endingFatal, text
 		}
 		return endingFailed, text
-	}
-	if temporal.IsCanceledError(err) {
+	case *temporal.CanceledError:
 		return endingFailed, "the work stopped when it was asked to"
+	case *temporal.PanicError:
+		return endingFailed, "the work panicked: " + cause.Error()
+	default:
+		return endingUnknown, "no answer of the work's own: " + err.Error()
 	}
-	if crash, ok := errors.AsType[*temporal.PanicError](err); ok {
-		return endingFailed, "the work panicked: " + crash.Error()
-	}
-	return endingUnknown, "no answer of the work's own: " + err.Error()
 }
 
 // shapeOutput turns a work result into the JSON that is kept. The note says in words where it is not the result itself.
@@ -180,7 +185,7 @@ func boundOutput(output json.RawMessage, size int) (json.RawMessage, string) {
 }
 
 func quote(text string) string {
-	quoted, err := json.Marshal(text)
+	quoted, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
 		panic(err)
 	}
@@ -202,9 +207,10 @@ func (j *meteredJob) collectProbe(ctx workflow.Context) {
 	}
 	var raw converter.RawValue
 	var answer contract.ProbeAnswer
+	asked := j.inDoubt
 	err := j.probeResult.Get(ctx, &raw)
 	if err == nil {
-		err = json.Unmarshal(raw.Payload().GetData(), &answer)
+		err = json.Unmarshal(bytes.ToValidUTF8(raw.Payload().GetData(), []byte("\uFFFD")), &answer)
 	}
 	j.probe, j.attention = probeNotDue, ""
 	detail := string(answer.State)
@@ -214,9 +220,9 @@ func (j *meteredJob) collectProbe(ctx workflow.Context) {
 		j.attention = contract.AttentionEvidenceConflict
 	case answer.State == contract.ProbeSucceeded:
 		output, note := boundOutput(answer.Output, len(answer.Output))
-		j.deliver(delivery{j.inDoubt, output, fmt.Sprintf("delivered by attempt %d, as its probe found%s", j.inDoubt, note)})
+		j.deliver(delivery{asked, output, fmt.Sprintf("delivered by attempt %d, as its probe found%s", asked, note)})
 	case answer.State == contract.ProbeFailed:
-		j.endAttempt(j.inDoubt, endingFailed, "the probe found that it failed")
+		j.endAttempt(asked, endingFailed, "the probe found that it failed")
 	case answer.State == contract.ProbeRunning:
 		j.probeAsked++
 		j.probe = probePausing
@@ -232,5 +238,5 @@ func (j *meteredJob) collectProbe(ctx workflow.Context) {
 	if answer.State != contract.ProbeRunning {
 		j.probeAsked = 0
 	}
-	j.recordEvent(ctx, activities.EventProbeAnswered, j.inDoubt, detail)
+	j.recordEvent(ctx, activities.EventProbeAnswered, asked, detail)
 }

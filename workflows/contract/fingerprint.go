@@ -31,7 +31,7 @@ func (j Job) Fingerprint() (string, error) {
 func Fingerprint(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
+		h.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
 	}
 	return "v1:" + hex.EncodeToString(h.Sum(nil))
 }
@@ -41,71 +41,89 @@ func Fingerprint(parts ...string) string {
 // members and invalid UTF-8 are errors.
 func Canonical(raw []byte) ([]byte, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw))
-	out, err := appendCanonical(nil, dec)
+	value, err := readNode(dec)
 	if err != nil {
 		return nil, err
 	}
 	if dec.PeekKind() != 0 || dec.InputOffset() != int64(len(bytes.TrimRight(raw, " \t\r\n"))) {
 		return nil, fmt.Errorf("there is more after the first JSON value")
 	}
-	return out, nil
+	return value.appendTo(make([]byte, 0, len(raw)))
 }
 
-func appendCanonical(dst []byte, dec *jsontext.Decoder) ([]byte, error) {
+// node is a JSON value. It is read whole before it is written, so that the time grows with the length alone, however
+// deep the nesting is.
+type node struct {
+	kind jsontext.Kind
+	// name is that of an object's member, text the content of a string, number or literal.
+	name, text []byte
+	parts      []node
+}
+
+func readNode(dec *jsontext.Decoder) (node, error) {
 	token, err := dec.ReadToken()
 	if err != nil {
-		return nil, err
+		return node{}, err
 	}
-	switch token.Kind() {
+	n := node{kind: token.Kind()}
+	switch n.kind {
 	case '{':
-		members := map[string][]byte{}
 		for dec.PeekKind() != '}' {
-			name, err := dec.ReadToken()
+			if token, err = dec.ReadToken(); err != nil {
+				return node{}, err
+			}
+			// The token is only valid until the next read.
+			name := []byte(token.String())
+			part, err := readNode(dec)
 			if err != nil {
-				return nil, err
+				return node{}, err
 			}
-			// The token's text is only valid until the next read.
-			key := name.String()
-			if members[key], err = appendCanonical(nil, dec); err != nil {
-				return nil, err
+			part.name = name
+			n.parts = append(n.parts, part)
+		}
+		// The decoder refuses repeated names, so that sorting has one result.
+		slices.SortFunc(n.parts, func(a, b node) int { return bytes.Compare(a.name, b.name) })
+		_, err = dec.ReadToken()
+	case '[':
+		for dec.PeekKind() != ']' {
+			part, err := readNode(dec)
+			if err != nil {
+				return node{}, err
 			}
+			n.parts = append(n.parts, part)
 		}
-		if _, err := dec.ReadToken(); err != nil {
-			return nil, err
-		}
-		names := make([]string, 0, len(members))
-		for name := range members {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		dst = append(dst, '{')
-		for i, name := range names {
+		_, err = dec.ReadToken()
+	default:
+		n.text = []byte(token.String())
+	}
+	return n, err
+}
+
+func (n node) appendTo(dst []byte) (_ []byte, err error) {
+	switch n.kind {
+	case '{', '[':
+		dst = append(dst, byte(n.kind))
+		for i, part := range n.parts {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, err = jsontext.AppendQuote(dst, name); err != nil {
-				return nil, err
+			if n.kind == '{' {
+				if dst, err = jsontext.AppendQuote(dst, part.name); err != nil {
+					return nil, err
+				}
+				dst = append(dst, ':')
 			}
-			dst = append(append(dst, ':'), members[name]...)
-		}
-		return append(dst, '}'), nil
-	case '[':
-		dst = append(dst, '[')
-		for first := true; dec.PeekKind() != ']'; first = false {
-			if !first {
-				dst = append(dst, ',')
-			}
-			if dst, err = appendCanonical(dst, dec); err != nil {
+			if dst, err = part.appendTo(dst); err != nil {
 				return nil, err
 			}
 		}
-		if _, err := dec.ReadToken(); err != nil {
-			return nil, err
+		if n.kind == '{' {
+			return append(dst, '}'), nil
 		}
 		return append(dst, ']'), nil
 	case '"':
-		return jsontext.AppendQuote(dst, token.String())
+		return jsontext.AppendQuote(dst, n.text)
 	default:
-		return append(dst, token.String()...), nil
+		return append(dst, n.text...), nil
 	}
 }
