@@ -50,6 +50,16 @@ func (j *Jobs) ChargeJob(ctx context.Context, r ChargeRequest) (ChargeAnswer, er
 		Attempts: row.Attempts, Granted: row.Granted, KeyAttempt: row.KeyAttempt, CancelRequested: row.CancelRequested,
 		Reason: row.Reason, CreatedAt: row.CreatedAt, AgeUs: row.AgeUs,
 	})
+	if answer.Verdict == Refused && answer.Row.State == "" {
+		// The statement's snapshot is older than the account's lock: a charge of this very job may have been in front of it,
+		// and have taken the credits.
+		switch _, err := j.store.GetJobSpec(ctx, db.GetJobSpecParams{TenantID: r.Tenant, JobID: r.JobID}); {
+		case err == nil:
+			return j.ChargeJob(ctx, r)
+		case !errors.Is(err, pgx.ErrNoRows):
+			return ChargeAnswer{}, retry(ctx, schema.Classify(tried, err))
+		}
+	}
 	return ChargeAnswer{JobAnswer: answer, Balance: row.Balance, SameSpec: row.SameSpec, Ladder: r.Ladder}, nil
 }
 
@@ -197,6 +207,19 @@ func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer,
 		answer.Outcome, answer.State = row.PriorOutcome, contract.JobState(row.PriorState)
 		answer.Refusal = row.PriorRefusal
 	case Refused:
+		if answer.Why != WhyIDReused && !r.RecordRefusal {
+			// The statement's snapshot is older than the row's lock: this very decision may have been in front of it. (One
+			// that records its refusal would have met the other's record.)
+			_, err := j.store.GetJobResolution(ctx, db.GetJobResolutionParams{
+				TenantID: r.Tenant, JobID: r.JobID, ResolutionID: d.ID,
+			})
+			if err == nil {
+				return j.ResolveJob(ctx, r)
+			}
+			if !errors.Is(err, pgx.ErrNoRows) {
+				return ResolveAnswer{}, retry(ctx, schema.Classify(tried, err))
+			}
+		}
 		answer.Outcome = contract.ResolutionRefused
 		answer.Refusal = refusalInWords(answer.Why, r)
 		if answer.Why == WhyWrongState {

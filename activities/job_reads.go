@@ -67,9 +67,18 @@ type EventRequest struct {
 // RecordJobEvent appends the line once. It answers Refused where there is no such job (a declined one has no story).
 func (j *Jobs) RecordJobEvent(ctx context.Context, r EventRequest) (Verdict, error) {
 	tried := "record an event of " + r.name()
-	answer, err := j.store.RecordJobEvent(ctx, db.RecordJobEventParams{
-		TenantID: r.Tenant, JobID: r.JobID, Kind: r.Kind, Attempt: int32(r.Attempt),
-		Detail: contract.Clip(r.Detail, contract.MaxReasonBytes),
+	var answer string
+	// A statement looks for the line in a snapshot that is older than a lock it waits for: the lock comes first.
+	err := pgx.BeginFunc(ctx, j.store.Pool, func(tx pgx.Tx) (err error) {
+		queries := j.store.WithTx(tx)
+		if _, err = queries.LockJob(ctx, db.LockJobParams{TenantID: r.Tenant, JobID: r.JobID}); err != nil {
+			return err
+		}
+		answer, err = queries.RecordJobEvent(ctx, db.RecordJobEventParams{
+			TenantID: r.Tenant, JobID: r.JobID, Kind: r.Kind, Attempt: int32(r.Attempt),
+			Detail: contract.Clip(r.Detail, contract.MaxReasonBytes),
+		})
+		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Refused, nil

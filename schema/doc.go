@@ -2,4 +2,4 @@
 // code in package db is made from the .sql files by sqlc.
 package schema
 
-//go:generate sqlc generate
+//go:generate make -C .. generate

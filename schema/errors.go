@@ -46,9 +46,11 @@ func (f *Failure) Unwrap() error { return f.cause }
 // failures maps Postgres' error codes, or their two-letter classes, to what they mean. The longest entry that the code
 // begins with counts. Source: PostgreSQL documentation, appendix A.
 var failures = map[string]Failure{
+	"0A000": {Type: ErrorBusy, Retryable: true}, // a prepared plan from before a migration; it is prepared anew
 	"08":    {Type: ErrorUnavailable, Retryable: true},
 	"23505": {Type: ErrorBusy, Retryable: true},                            // the other writer of the same key won; a repeat finds its row
 	"25006": {Type: ErrorUnavailable, Retryable: true, Delay: time.Second}, // a standby: failover is under way
+	"26000": {Type: ErrorBusy, Retryable: true},                            // a prepared statement that a pooler or a failover forgot
 	"28":    {Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second},
 	"3D":    {Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second},
 	"3F":    {Type: ErrorMisconfigured, Retryable: true, Delay: 5 * time.Second},

@@ -15,7 +15,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := command().ExecuteContext(ctx)
+	// A second Ctrl-C ends the program at once.
+	context.AfterFunc(ctx, stop)
+	err := execute(ctx, command())
 	switch {
 	case err == nil:
 	case errors.Is(err, errUsage):
@@ -37,7 +39,24 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", err, errUsage) })
-	root.AddCommand(runCommand(), migrateCommand())
+	root.AddCommand(runCommand(), renderCommand(), migrateCommand(), devCommand(), demoCommand(), prepareCommand())
 	return root
+}
+
+// execute runs the command line. What fails before a command's own code runs is a mistake in the command line.
+func execute(ctx context.Context, root *cobra.Command) error {
+	began := false
+	for _, command := range root.Commands() {
+		if own := command.RunE; own != nil {
+			command.RunE = func(cmd *cobra.Command, args []string) error {
+				began = true
+				return own(cmd, args)
+			}
+		}
+	}
+	err := root.ExecuteContext(ctx)
+	if err != nil && !began {
+		return fmt.Errorf("%w: %w", err, errUsage)
+	}
+	return err
 }

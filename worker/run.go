@@ -22,9 +22,9 @@ import (
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
-// stopTimeout is how long a stopping worker waits for the calls in flight: longer than a money call's attempt, shorter
-// than the 30 s that process managers usually give.
-const stopTimeout = 20 * time.Second
+// stopTimeout is how long a stopping worker waits for the calls in flight: longer than any call's attempt and, with the
+// 10 s that the SDK then gives an absent Temporal, shorter than the 30 s that process managers usually give.
+const stopTimeout = 12 * time.Second
 
 func runCommand() *cobra.Command {
 	return &cobra.Command{

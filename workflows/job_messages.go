@@ -258,10 +258,10 @@ func (j *meteredJob) waitsFor() string {
 		return "the real end of the work, which was asked to stop"
 	case !state.Open():
 		return "nothing"
-	case len(j.attempts) > 0 && j.row.Refunded:
-		return fmt.Sprintf("late success of attempt %d (the customer is refunded)", j.attempts[0].number)
-	case len(j.attempts) > 0:
-		return fmt.Sprintf("attempt %d, promised by %s", j.attempts[0].number, j.workMeta(0).PromiseDeadline)
+	case j.current() != nil && j.row.Refunded:
+		return fmt.Sprintf("late success of attempt %d (the customer is refunded)", j.current().number)
+	case j.current() != nil:
+		return fmt.Sprintf("attempt %d, promised by %s", j.current().number, j.workMeta(0).PromiseDeadline)
 	case j.probe != probeNotDue:
 		return "the probe's answer"
 	case j.pause == pauseRunning:

@@ -79,8 +79,10 @@ func MeteredJob(ctx workflow.Context, input converter.RawValue) (*contract.JobRe
 		j.collect(own)
 		switch step := next(j.terms(), j.situation()); step {
 		case stepFinish:
+			// The result may need a read, during which messages can arrive: it comes before the last look for them.
+			result := j.result(own)
 			if j.finished(own) {
-				return j.result(own), nil
+				return result, nil
 			}
 		case stepWait:
 			j.awaitChange(own)
@@ -133,13 +135,16 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 		return refusal(conflict(j.job))
 	}
 	j.showAttributes(ctx)
-	if answer.Verdict == activities.Already && j.row.State == contract.StateRunning {
-		// An earlier run may have had an attempt in flight: its number is the last one's where that ended unknown.
-		j.inDoubt = j.row.Attempts + 1
-		if j.row.KeyAttempt <= j.row.Attempts {
+	if answer.Verdict == activities.Already && j.row.State.Open() {
+		switch {
+		case j.row.KeyAttempt <= j.row.Attempts:
+			// The last attempt ended unknown.
 			j.inDoubt = j.row.Attempts
+		case j.row.State == contract.StateRunning:
+			// An earlier run may have had the next attempt in flight.
+			j.inDoubt = j.row.Attempts + 1
 		}
-		if j.job.Work.Probe != "" {
+		if j.row.State == contract.StateRunning && j.job.Work.Probe != "" {
 			j.probe = probeDue
 		}
 	}
@@ -357,6 +362,7 @@ func (j *meteredJob) result(ctx workflow.Context) *contract.JobResult {
 	default:
 		if result.State == contract.StateSucceeded {
 			kept := j.readOutput(ctx)
+			j.settled = &delivery{output: kept.Output, reason: kept.Reason}
 			result.Output, result.Reason = kept.Output, kept.Reason
 		}
 	}

@@ -9,13 +9,29 @@ import (
 	"context"
 )
 
+const lockJob = `-- name: LockJob :one
+SELECT job_id FROM reclaim.jobs WHERE tenant_id = $1 AND job_id = $2 FOR UPDATE
+`
+
+type LockJobParams struct {
+	TenantID string
+	JobID    string
+}
+
+// Locks a job for the rest of the transaction. No row: there is no such job.
+func (q *Queries) LockJob(ctx context.Context, arg LockJobParams) (string, error) {
+	row := q.db.QueryRow(ctx, lockJob, arg.TenantID, arg.JobID)
+	var job_id string
+	err := row.Scan(&job_id)
+	return job_id, err
+}
+
 const recordJobEvent = `-- name: RecordJobEvent :one
 WITH args AS (
     SELECT $1::text AS kind, $2::integer AS attempt, $3::text AS detail
 ), job AS (
     SELECT jobs.tenant_id, jobs.job_id FROM reclaim.jobs
     WHERE jobs.tenant_id = $4 AND jobs.job_id = $5
-    FOR UPDATE
 ), told AS (
     INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
     SELECT job.tenant_id, job.job_id, args.kind, args.attempt, args.detail FROM job, args
@@ -38,7 +54,8 @@ type RecordJobEventParams struct {
 }
 
 // Appends a line to a job's story that moves nothing, unless the same line is there already (a retry whose first
-// reply was lost, a report that was sent twice). No row: there is no such job.
+// reply was lost, a report that was sent twice). Its transaction holds LockJob, so that it sees every other line. No
+// row: there is no such job.
 func (q *Queries) RecordJobEvent(ctx context.Context, arg RecordJobEventParams) (string, error) {
 	row := q.db.QueryRow(ctx, recordJobEvent,
 		arg.Kind,

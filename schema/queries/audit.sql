@@ -2,9 +2,10 @@
 -- each check, each with the number of all that the check found. Sums and steps are numeric, so that no tampered value
 -- can overflow them. An empty @only_tenant looks at all tenants.
 
--- name: LiftStatementTimeout :exec
--- Lets the statements of this transaction take as long as they need.
-SELECT set_config('statement_timeout', '0', true);
+-- name: PrepareAudit :exec
+-- Lets the statements of this transaction take as long as they need and sort in memory, and keeps Postgres from compiling
+-- each of them first, which took longer than running them.
+SELECT set_config('statement_timeout', '0', true), set_config('work_mem', '64MB', true), set_config('jit', 'off', true);
 
 -- name: AuditCounts :one
 -- What there is to check.
@@ -133,28 +134,31 @@ FROM numbered WHERE place <= @break_limit::bigint ORDER BY name, place;
 
 -- name: AuditJobEntries :many
 -- Each charge, refund and reclaim against its job.
-WITH judged AS MATERIALIZED (
+WITH compared AS (
     SELECT entry.tenant_id, entry.account_id, entry.seq, entry.type, entry.amount, coalesce(entry.job_id, '') AS job_id,
-        job.account_id AS job_account, job.job_id IS NULL AS is_missing, job.account_id <> entry.account_id AS bad_account,
+        job.account_id AS job_account, job.job_id IS NULL AS no_job, job.account_id <> entry.account_id AS bad_account,
         CASE entry.type WHEN 'refund' THEN job.cost ELSE -job.cost::numeric END AS right_amount
     FROM reclaim.ledger_entries AS entry
     LEFT JOIN reclaim.jobs AS job ON job.tenant_id = entry.tenant_id AND job.job_id = entry.job_id
     WHERE entry.type IN ('charge', 'refund', 'reclaim') AND (@only_tenant::text = '' OR entry.tenant_id = @only_tenant)
+), suspect AS MATERIALIZED (
+    SELECT * FROM compared
+    WHERE no_job OR bad_account OR amount <> right_amount
 ), broken AS (
     SELECT 'entry_job' AS name, tenant_id, account_id, seq, job_id,
         'a job that exists' AS expected,
         format('a %s of %s for none', type, amount) AS found
-    FROM judged WHERE is_missing
+    FROM suspect WHERE no_job
     UNION ALL
     SELECT 'entry_account', tenant_id, account_id, seq, job_id,
         format('account %s, which the job belongs to', job_account),
         format('a %s on account %s', type, account_id)
-    FROM judged WHERE bad_account
+    FROM suspect WHERE bad_account
     UNION ALL
     SELECT 'entry_cost', tenant_id, account_id, seq, job_id,
         format('amount %s by the job''s cost', right_amount),
         format('a %s of %s', type, amount)
-    FROM judged WHERE amount <> right_amount
+    FROM suspect WHERE amount <> right_amount
 ), numbered AS (
     SELECT *, count(*) OVER (PARTITION BY name) AS total,
         row_number() OVER (PARTITION BY name ORDER BY tenant_id, account_id, seq) AS place
@@ -173,7 +177,7 @@ WITH made AS (
     FROM reclaim.ledger_entries
     WHERE type IN ('charge', 'refund', 'reclaim') AND (@only_tenant::text = '' OR tenant_id = @only_tenant)
     GROUP BY tenant_id, job_id
-), judged AS MATERIALIZED (
+), compared AS (
     SELECT job.tenant_id, job.account_id, job.job_id, job.state, job.cost, job.is_refunded, job.is_reclaimed,
         job.refunded_at IS NOT NULL AS has_refunded_at, job.reclaimed_at IS NOT NULL AS has_reclaimed_at,
         job.delivered_at IS NOT NULL AS has_delivered_at, job.output IS NOT NULL AS has_output,
@@ -189,62 +193,79 @@ WITH made AS (
     LEFT JOIN made ON made.tenant_id = job.tenant_id AND made.job_id = job.job_id
     LEFT JOIN reclaim.accounts AS account ON account.tenant_id = job.tenant_id AND account.account_id = job.account_id
     WHERE @only_tenant = '' OR job.tenant_id = @only_tenant
+), judged AS (
+    SELECT *,
+        cost NOT BETWEEN 0 AND 9007199254740991 AS bad_cost,
+        charges <> right_charges OR refunds <> right_refunds OR reclaims <> right_reclaims AS bad_entries,
+        net <> right_net AS bad_net,
+        state NOT IN ('running', 'dead_letter', 'succeeded', 'failed', 'canceled', 'written_off') AS bad_state,
+        is_refunded <> has_refunded_at AS bad_refunded_at,
+        state NOT IN ('running', 'succeeded') AND NOT is_refunded AS bad_refund,
+        is_reclaimed <> has_reclaimed_at AS bad_reclaimed_at,
+        is_reclaimed <> (is_refunded AND state = 'succeeded') AS bad_reclaim,
+        (state = 'succeeded') <> has_delivered_at AS bad_delivered_at,
+        has_output AND state <> 'succeeded' AS bad_output
+    FROM compared
+), suspect AS MATERIALIZED (
+    SELECT * FROM judged
+    WHERE no_account OR bad_cost OR bad_entries OR bad_net OR bad_state OR bad_refunded_at OR bad_refund
+        OR bad_reclaimed_at OR bad_reclaim OR bad_delivered_at OR bad_output
 ), broken AS (
     SELECT 'job_account' AS name, tenant_id, account_id, job_id,
         'an account that exists' AS expected,
         format('no account %s', account_id) AS found
-    FROM judged WHERE no_account
+    FROM suspect WHERE no_account
     UNION ALL
     SELECT 'job_cost', tenant_id, account_id, job_id,
         'a cost from 0 to 2^53-1',
         format('cost %s', cost)
-    FROM judged WHERE cost NOT BETWEEN 0 AND 9007199254740991
+    FROM suspect WHERE bad_cost
     UNION ALL
     SELECT 'job_entries', tenant_id, account_id, job_id,
-        format('%s charge, %s refund and %s reclaim by its cost and flags', right_charges, right_refunds, right_reclaims),
+        format('%s charge, %s refund, %s reclaim by its cost and flags', right_charges, right_refunds, right_reclaims),
         format('%s, %s and %s', charges, refunds, reclaims)
-    FROM judged WHERE charges <> right_charges OR refunds <> right_refunds OR reclaims <> right_reclaims
+    FROM suspect WHERE bad_entries
     UNION ALL
     SELECT 'job_net', tenant_id, account_id, job_id,
         format('entries that sum to %s, since it is %s and %s', right_net, state,
             CASE WHEN is_refunded THEN 'refunded' ELSE 'unrefunded' END),
         format('a sum of %s', net)
-    FROM judged WHERE net <> right_net
+    FROM suspect WHERE bad_net
     UNION ALL
     SELECT 'job_state', tenant_id, account_id, job_id,
         'a state that exists',
         format('state %s', state)
-    FROM judged WHERE state NOT IN ('running', 'dead_letter', 'succeeded', 'failed', 'canceled', 'written_off')
+    FROM suspect WHERE bad_state
     UNION ALL
     SELECT 'job_refunded', tenant_id, account_id, job_id,
         'refunded_at set if and only if it is refunded',
         format('is_refunded %s, refunded_at %s', is_refunded, CASE WHEN has_refunded_at THEN 'set' ELSE 'unset' END)
-    FROM judged WHERE is_refunded <> has_refunded_at
+    FROM suspect WHERE bad_refunded_at
     UNION ALL
     SELECT 'job_refunded', tenant_id, account_id, job_id,
         'a refund, since it is neither running nor delivered',
         format('state %s, not refunded', state)
-    FROM judged WHERE state NOT IN ('running', 'succeeded') AND NOT is_refunded
+    FROM suspect WHERE bad_refund
     UNION ALL
     SELECT 'job_reclaimed', tenant_id, account_id, job_id,
         'reclaimed_at set if and only if it is reclaimed',
         format('is_reclaimed %s, reclaimed_at %s', is_reclaimed, CASE WHEN has_reclaimed_at THEN 'set' ELSE 'unset' END)
-    FROM judged WHERE is_reclaimed <> has_reclaimed_at
+    FROM suspect WHERE bad_reclaimed_at
     UNION ALL
     SELECT 'job_reclaimed', tenant_id, account_id, job_id,
         'a reclaim if and only if it was refunded and then delivered',
         format('state %s, is_refunded %s, is_reclaimed %s', state, is_refunded, is_reclaimed)
-    FROM judged WHERE is_reclaimed <> (is_refunded AND state = 'succeeded')
+    FROM suspect WHERE bad_reclaim
     UNION ALL
     SELECT 'job_delivered', tenant_id, account_id, job_id,
         'delivered_at set if and only if it succeeded',
         format('state %s, delivered_at %s', state, CASE WHEN has_delivered_at THEN 'set' ELSE 'unset' END)
-    FROM judged WHERE (state = 'succeeded') <> has_delivered_at
+    FROM suspect WHERE bad_delivered_at
     UNION ALL
     SELECT 'job_delivered', tenant_id, account_id, job_id,
         'an output only where it succeeded',
         format('state %s with an output', state)
-    FROM judged WHERE has_output AND state <> 'succeeded'
+    FROM suspect WHERE bad_output
 ), numbered AS (
     SELECT *, count(*) OVER (PARTITION BY name) AS total,
         row_number() OVER (PARTITION BY name ORDER BY tenant_id, job_id) AS place

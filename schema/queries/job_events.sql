@@ -1,12 +1,16 @@
+-- name: LockJob :one
+-- Locks a job for the rest of the transaction. No row: there is no such job.
+SELECT job_id FROM reclaim.jobs WHERE tenant_id = @tenant_id AND job_id = @job_id FOR UPDATE;
+
 -- name: RecordJobEvent :one
 -- Appends a line to a job's story that moves nothing, unless the same line is there already (a retry whose first
--- reply was lost, a report that was sent twice). No row: there is no such job.
+-- reply was lost, a report that was sent twice). Its transaction holds LockJob, so that it sees every other line. No
+-- row: there is no such job.
 WITH args AS (
     SELECT @kind::text AS kind, @attempt::integer AS attempt, @detail::text AS detail
 ), job AS (
     SELECT jobs.tenant_id, jobs.job_id FROM reclaim.jobs
     WHERE jobs.tenant_id = @tenant_id AND jobs.job_id = @job_id
-    FOR UPDATE
 ), told AS (
     INSERT INTO reclaim.job_events (tenant_id, job_id, kind, attempt, detail)
     SELECT job.tenant_id, job.job_id, args.kind, args.attempt, args.detail FROM job, args

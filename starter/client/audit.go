@@ -118,8 +118,8 @@ type auditRow db.AuditEntriesRow
 
 // prove runs every check on the queries' snapshot.
 func (r *AuditReport) prove(ctx context.Context, q *db.Queries) error {
-	if err := q.LiftStatementTimeout(ctx); err != nil {
-		return fmt.Errorf("lift the statement timeout: %w", err)
+	if err := q.PrepareAudit(ctx); err != nil {
+		return fmt.Errorf("prepare the audit: %w", err)
 	}
 	counts, err := q.AuditCounts(ctx, r.Tenant)
 	if err != nil {

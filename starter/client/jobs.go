@@ -354,22 +354,27 @@ func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 		return err
 	}
 	if row == nil {
+		running, err := c.hasRun(ctx, tenant, jobID)
+		if err == nil && !running {
+			_, err = c.getJob(ctx, tenant, jobID)
+		}
+		if err != nil {
+			return err
+		}
 		return translate(tried, c.temporal.CancelWorkflow(ctx, id, ""))
 	}
 	if state := contract.JobState(row.State); !state.Open() {
 		return contract.NewError(contract.CodeBadInput, contract.RetryNever,
 			fmt.Sprintf("job %s is %s already: only an open job can be canceled", jobID, state), nil)
 	}
-	err = c.temporal.CancelWorkflow(ctx, id, "")
-	if _, noRun := errors.AsType[*serviceerror.NotFound](err); noRun {
-		job, parseErr := contract.ParseJob([]byte(row.Spec))
-		if parseErr != nil {
-			return fmt.Errorf("read the stored spec of job %s: %w", jobID, parseErr)
-		}
-		_, err = c.temporal.ExecuteWorkflow(ctx, c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
-		if err == nil {
-			err = c.temporal.CancelWorkflow(ctx, id, "")
-		}
+	job, err := contract.ParseJob([]byte(row.Spec))
+	if err != nil {
+		return fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
+	}
+	// Temporal accepts the cancel of a closed run and does nothing: the open one is joined, or started, first.
+	_, err = c.temporal.ExecuteWorkflow(ctx, c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	if err == nil {
+		err = c.temporal.CancelWorkflow(ctx, id, "")
 	}
 	return translate(tried, err)
 }

@@ -68,16 +68,25 @@ func Load(getenv func(string) string) (Config, error) {
 		mistake("RECLAIM_CHANNELS is set, but this release has no payment channels: unset it")
 	}
 	var err error
-	if c.Temporal, err = envconfig.LoadDefaultClientOptions(); err != nil {
-		mistake("the TEMPORAL_… variables or their configuration file cannot be read: %w", err)
-	}
-	if c.Temporal.Namespace == "" {
-		c.Temporal.Namespace = client.DefaultNamespace
-	}
-	if c.Temporal.HostPort == "" {
-		c.Temporal.HostPort = client.DefaultHostPort
+	if c.Temporal, err = LoadTemporal(); err != nil {
+		mistakes = append(mistakes, err)
 	}
 	return c, errors.Join(mistakes...)
+}
+
+// LoadTemporal reads how to reach Temporal, all that a worker without a database needs.
+func LoadTemporal() (client.Options, error) {
+	options, err := envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return options, fmt.Errorf("the TEMPORAL_… variables or their configuration file cannot be read: %w", err)
+	}
+	if options.Namespace == "" {
+		options.Namespace = client.DefaultNamespace
+	}
+	if options.HostPort == "" {
+		options.HostPort = client.DefaultHostPort
+	}
+	return options, nil
 }
 
 // checkURL finds the mistakes of a database URL that can be named without quoting it: it may hold a password.

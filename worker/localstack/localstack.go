@@ -157,8 +157,7 @@ func reachableDir(dir string, as *serverUser, progress func(string)) (string, er
 	if as == nil || as.mayEnter(dir) {
 		return dir, nil
 	}
-	sum := sha256.Sum256([]byte(dir))
-	other := filepath.Join(rootHome, filepath.Base(dir)+"-"+hex.EncodeToString(sum[:4]))
+	other := replacementDir(dir)
 	if err := os.MkdirAll(other, 0o755); err != nil {
 		return "", fmt.Errorf("user %q may not enter %s, and its replacement could not be made (choose a folder that every user may enter): %w", as.name, dir, err)
 	}
@@ -167,6 +166,12 @@ func reachableDir(dir string, as *serverUser, progress func(string)) (string, er
 	}
 	progress(fmt.Sprintf("Postgres does not run as root, and user %q may not enter %s: its data is in %s", as.name, dir, other))
 	return other, nil
+}
+
+// replacementDir gives the folder that stands for one which the server's user may not enter.
+func replacementDir(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return filepath.Join(rootHome, filepath.Base(dir)+"-"+hex.EncodeToString(sum[:4]))
 }
 
 const temporaryPrefix = "reclaim-local-"

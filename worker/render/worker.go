@@ -24,7 +24,8 @@ const (
 const RPCTimeout = 5 * time.Minute
 
 const (
-	stopTimeout       = 30 * time.Second
+	// Process managers usually give 30 seconds before they kill.
+	stopTimeout       = 20 * time.Second
 	heartbeatInterval = time.Second
 	// Each rendering may hold a picture of 64 MB; the SDK's default allows 1,000 at once.
 	maxConcurrentRenderings = 100
@@ -42,7 +43,7 @@ func Register(r worker.ActivityRegistry, s *Studio) {
 // Make the client with client.Options{RPCTimeout: RPCTimeout}: the worker cannot set it, and without
 // it an outage of more than 10 seconds makes finished work run again.
 //
-// Stopping the worker gives renderings 30 seconds to finish; then they fail as Interrupted, or are lost
+// Stopping the worker gives renderings 20 seconds to finish; then they fail as Interrupted, or are lost
 // if the process exits before they have said so. A cancellation reaches a rendering within about a
 // second.
 func NewWorker(c client.Client, taskQueue string, studio *Studio) worker.Worker {

@@ -3,6 +3,7 @@ package contract
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -30,16 +31,13 @@ func decode(raw []byte, limit int, into any) *FieldError {
 		switch {
 		case errors.Is(err, json.ErrUnknownName):
 			return &FieldError{field, "is not a field of this input: remove it or correct its name"}
-		case semantic.GoType != nil && semantic.GoType.Kind().String() == "int64" ||
-			semantic.GoType != nil && semantic.GoType.Kind().String() == "int":
-			if semantic.Err == nil || semantic.JSONKind == '0' {
+		case semantic.GoType == reflect.TypeFor[Duration]() && semantic.Err != nil:
+			return &FieldError{field, semantic.Err.Error()}
+		case semantic.GoType == reflect.TypeFor[int]() || semantic.GoType == reflect.TypeFor[int64]():
+			if semantic.JSONKind == '0' {
 				return &FieldError{field, "must be a whole number, written without fraction or exponent"}
 			}
 			return &FieldError{field, "must be a whole number, not a " + kindName(semantic.JSONKind)}
-		case semantic.Err != nil && semantic.JSONKind == '"':
-			return &FieldError{field, semantic.Err.Error()}
-		case semantic.GoType != nil && semantic.GoType.Name() == "Duration":
-			return &FieldError{field, "must be a string such as \"30s\""}
 		default:
 			return &FieldError{field, "has the wrong type: a " + kindName(semantic.JSONKind) + " does not fit here"}
 		}

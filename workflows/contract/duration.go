@@ -19,8 +19,11 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalJSON writes the span as a string.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-// UnmarshalJSON reads a span from a string; a bare number is refused, since its unit would be a guess.
+// UnmarshalJSON reads a span from a string; a bare number is refused, since its unit would be a guess. Null is absence.
 func (d *Duration) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
 	var text string
 	if err := json.Unmarshal(b, &text); err != nil {
 		return fmt.Errorf("must be a string such as \"30s\"")

@@ -99,11 +99,11 @@ func clip(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
-// Clip makes any text safe to keep beside money: valid UTF-8, without NUL, at most limit bytes.
+// Clip makes any text safe to keep beside money: valid UTF-8, without NUL, at most limit bytes (3 or more).
 func Clip(s string, limit int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:limit-len("…")], "") + "…"
+	return strings.ToValidUTF8(s[:max(limit-len("…"), 0)], "") + "…"
 }

@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -87,8 +88,8 @@ func ParseOutcome(raw []byte) (Outcome, error) {
 	if o.State != OutcomeSucceeded && o.State != OutcomeFailed {
 		p.add("state", fmt.Sprintf("must be \"succeeded\" or \"failed\", not %q", clip(string(o.State), 40)))
 	}
-	if o.Attempt < 0 {
-		p.add("attempt", "must not be negative: attempts count from 1")
+	if o.Attempt < 0 || o.Attempt > math.MaxInt32 {
+		p.add("attempt", fmt.Sprintf("must be between 1 and %d, or 0 for the one in flight, not %d", math.MaxInt32, o.Attempt))
 	}
 	o.Error, o.Source = Clip(o.Error, MaxReasonBytes), Clip(o.Source, 200)
 	return o, p.err(CodeBadInput)

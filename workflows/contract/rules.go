@@ -3,6 +3,7 @@ package contract
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // ValidID says whether the text is an id: 1 to 100 characters of A-Z a-z 0-9 . _ : -.
@@ -67,7 +68,7 @@ func checkText(p *problems, field, text string, limit int) {
 	if len(text) > limit {
 		p.add(field, fmt.Sprintf("has %d bytes, more than the %d allowed", len(text), limit))
 	}
-	if Clip(text, len(text)+1) != text {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		p.add(field, "must be valid UTF-8 without NUL characters")
 	}
 }

@@ -1,0 +1,86 @@
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: install build ## play what can go wrong with paid work, in about a minute (KEEP=1 leaves it running for the Web UI)
+	@bin/worker demo $(if $(KEEP),--keep)
+
+.PHONY: dev
+dev: install build ## run everything on this machine until Ctrl-C (ARGS="--fresh" deletes the kept data; more: bin/worker dev --help)
+	@bin/worker dev $(ARGS)
+
+.PHONY: build
+build: go
+	@echo "building (the first time takes minutes)…"
+	@go build -v -o bin/ ./worker ./starter
+
+# Go switches to the version that go.mod names by itself, where it may download it; without the message that silence
+# would look like a hang.
+.PHONY: go
+go:
+	@command -v go >/dev/null || { echo "Go is missing: install $(GO_NEEDED) or newer from https://go.dev/dl" >&2; exit 1; }
+	@GOTOOLCHAIN=local go list -m >/dev/null 2>&1 || echo "fetching $(GO_NEEDED)…"
+	@go list -m >/dev/null 2>&1 || { echo "`GOTOOLCHAIN=local go env GOVERSION` is too old: install $(GO_NEEDED) or newer from https://go.dev/dl" >&2; exit 1; }
+
+GO_NEEDED = Go $(shell awk '$$1 == "go" { print $$2 }' go.mod)
+
+# Tools are built once into the ignored folder .cache, each at the version named here.
+TOOLS := $(CURDIR)/.cache/bin
+GOTESTSUM := $(TOOLS)/gotestsum-1.13.0
+GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
+WORKFLOWCHECK := $(TOOLS)/workflowcheck-0.6.0
+SQLC := $(TOOLS)/sqlc-1.31.1
+GOVULNCHECK := $(TOOLS)/govulncheck-1.9.0
+$(GOTESTSUM): PACKAGE = gotest.tools/gotestsum@v1.13.0
+$(GOLANGCI): PACKAGE = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+$(WORKFLOWCHECK): PACKAGE = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
+$(SQLC): PACKAGE = github.com/sqlc-dev/sqlc/cmd/sqlc@v1.31.1
+$(GOVULNCHECK): PACKAGE = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+$(GOTESTSUM) $(GOLANGCI) $(WORKFLOWCHECK) $(SQLC) $(GOVULNCHECK): | go
+	@echo "building $(PACKAGE) (once; it may take minutes)…"
+	@mkdir -p $@.build && GOBIN=$@.build go install $(PACKAGE) && mv $@.build/* $@ && rmdir $@.build
+
+.PHONY: prepare
+prepare: install build
+	@bin/worker prepare
+
+.PHONY: install
+install:
+	@worker/localstack/install.sh
+
+# The race detector needs a C compiler; where there is none, the tests run without it and say so.
+RACE = $(if $(shell command -v gcc || command -v clang),-race,$(info no C compiler: the race detector is off))
+
+.PHONY: test
+test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones that kill servers: make test-faults)
+	@echo "compiling and running the tests (the first time takes minutes)…"
+	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout 15m ./...
+
+.PHONY: test-faults
+test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs (minutes)
+	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname -- $(RACE) -timeout 25m ./worker/faults/...
+
+.PHONY: lint
+lint: $(GOLANGCI) $(WORKFLOWCHECK) ## hold the code's rules: vet, linters, import arrows, deterministic workflows
+	@$(GOLANGCI) run ./...
+	@$(WORKFLOWCHECK) -config .workflowcheck.yaml ./workflows/...
+
+.PHONY: vuln
+vuln: $(GOVULNCHECK) ## look the dependencies up in Go's vulnerability database
+	@$(GOVULNCHECK) ./...
+
+.PHONY: generate
+generate: $(SQLC) ## make the typed SQL anew from schema/queries
+	@cd schema && $(SQLC) generate
+
+.PHONY: histories
+histories: prepare ## record the workflow histories anew that the tests replay (see workflows/ladder.go)
+	@RECLAIM_RECORD_HISTORIES=1 go test -count=1 ./worker/histories
+
+.PHONY: fuzz
+fuzz: go ## fuzz each parser for 20 s
+	@for target in `grep -hoE 'func Fuzz[A-Za-z]+' workflows/contract/*_test.go | cut -d' ' -f2`; do \
+		go test -run '^$$' -fuzz "^$$target$$" -fuzztime 20s ./workflows/contract || exit 1; done

@@ -1,0 +1,196 @@
+package schema_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/schematest"
+)
+
+const (
+	codeNoRight    = "42501"
+	codeAppendOnly = "23001"
+)
+
+// aRowInEveryTable writes one job that was charged and decided about.
+const aRowInEveryTable = `
+	INSERT INTO reclaim.accounts (tenant_id, account_id, asset, balance, seq) VALUES ('acme', 'team', 'CREDIT', 60, 2);
+	INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec)
+		VALUES ('acme', 'job', 'team', 40, 'f', 'running', '{}');
+	INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, reason)
+		VALUES ('acme', 'team', 1, 'topup', 100, 100, 'top-up');
+	INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, job_id, reason)
+		VALUES ('acme', 'team', 2, 'charge', -40, 60, 'job', 'render');
+	INSERT INTO reclaim.job_events (tenant_id, job_id, kind) VALUES ('acme', 'job', 'probe_answered');
+	INSERT INTO reclaim.operations (tenant_id, actor, kind, key, fingerprint, subject_id, entry_seq)
+		VALUES ('acme', 'a', 'topup', 'k', 'f', 'team', 1);
+	INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution_id, action, operator, reason, outcome, state)
+		VALUES ('acme', 'job', 'job', 'r', 'deliver', 'ann', 'called', 'applied', 'running');`
+
+// filled gives a database with a row in every table, and a pool that may do everything.
+func filled(t *testing.T) (*schematest.Database, *pgxpool.Pool) {
+	t.Helper()
+	database := schematest.New(t)
+	admin := openPool(t, database.SuperuserURL)
+	_, err := admin.Exec(t.Context(), aRowInEveryTable)
+	require.NoError(t, err)
+	return database, admin
+}
+
+// contents reads every table of the schema as text.
+func contents(t *testing.T, admin *pgxpool.Pool) (all []string) {
+	t.Helper()
+	for _, table := range tables {
+		all = append(all, lines(t, admin, fmt.Sprintf("SELECT %s::text FROM reclaim.%s ORDER BY 1", table, table))...)
+	}
+	return all
+}
+
+var tables = []string{"accounts", "jobs", "ledger_entries", "job_events", "operations", "resolutions"}
+
+func TestTheTablesAreAllOfTheSchema(t *testing.T) {
+	t.Parallel()
+	_, admin := filled(t)
+	assert.ElementsMatch(t, append([]string{"schema_migrations"}, tables...),
+		lines(t, admin, "SELECT tablename::text FROM pg_tables WHERE schemaname = 'reclaim'"))
+}
+
+func TestHistoryCannotBeChangedByAnyone(t *testing.T) {
+	t.Parallel()
+	database, admin := filled(t)
+	before := contents(t, admin)
+	logins := map[string]*pgxpool.Pool{
+		codeNoRight:    openStore(t, database.AppURL, schema.Options{}).Pool,
+		codeAppendOnly: openPool(t, database.OwnerURL),
+	}
+	for code, pool := range logins {
+		for _, table := range []string{"ledger_entries", "job_events", "resolutions"} {
+			for _, sql := range []string{
+				"UPDATE reclaim.%s SET tenant_id = tenant_id",
+				"UPDATE reclaim.%s SET tenant_id = 'x' WHERE tenant_id = 'nobody'",
+				"DELETE FROM reclaim.%s",
+				"DELETE FROM reclaim.%s WHERE false",
+				"TRUNCATE reclaim.%s",
+				"MERGE INTO reclaim.%s AS t USING (SELECT 1) AS s ON true WHEN MATCHED THEN DELETE",
+			} {
+				sql := fmt.Sprintf(sql, table)
+				_, err := pool.Exec(t.Context(), sql)
+				assert.Equal(t, code, codeOf(err), "%s: %v", sql, err)
+			}
+		}
+	}
+	owner := logins[codeAppendOnly]
+	for _, sql := range []string{
+		"TRUNCATE reclaim.jobs CASCADE", "TRUNCATE reclaim.accounts CASCADE",
+		`INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, reason)
+			VALUES ('acme', 'team', 1, 'topup', 7, 7, 'again') ON CONFLICT (tenant_id, account_id, seq) DO UPDATE SET amount = 7`,
+	} {
+		_, err := owner.Exec(t.Context(), sql)
+		assert.Equal(t, codeAppendOnly, codeOf(err), "%s: %v", sql, err)
+	}
+	_, err := admin.Exec(t.Context(), "DELETE FROM reclaim.ledger_entries")
+	assert.Equal(t, codeAppendOnly, codeOf(err), "not even a superuser's slip")
+	assert.Equal(t, before, contents(t, admin))
+}
+
+func TestTheApplicationCannotDoWhatNoGuardDoes(t *testing.T) {
+	t.Parallel()
+	database, admin := filled(t)
+	before := contents(t, admin)
+	app := openStore(t, database.AppURL, schema.Options{}).Pool
+	for _, sql := range []string{
+		"UPDATE reclaim.jobs SET cost = 1", "UPDATE reclaim.jobs SET spec = '{}'", "UPDATE reclaim.jobs SET fingerprint = 'g'",
+		"UPDATE reclaim.jobs SET account_id = 'team'", "UPDATE reclaim.jobs SET created_at = now()",
+		"UPDATE reclaim.jobs SET job_id = 'other'", "UPDATE reclaim.jobs SET tenant_id = 'other'",
+		"UPDATE reclaim.jobs SET state = 'running', cost = 1",
+		"UPDATE reclaim.accounts SET asset = 'GOLD'", "UPDATE reclaim.accounts SET account_id = 'mine'",
+		"UPDATE reclaim.accounts SET tenant_id = 'mine'", "UPDATE reclaim.accounts SET created_at = now()",
+		"UPDATE reclaim.operations SET fingerprint = 'g'", "UPDATE reclaim.operations SET expires_at = now()",
+		"DELETE FROM reclaim.jobs", "DELETE FROM reclaim.accounts", "DELETE FROM reclaim.operations WHERE false",
+		"TRUNCATE reclaim.jobs CASCADE", "TRUNCATE reclaim.operations",
+		"UPDATE reclaim.schema_migrations SET version_id = 0", "DELETE FROM reclaim.schema_migrations",
+		"INSERT INTO reclaim.schema_migrations (version_id, is_applied) VALUES (99, true)",
+		"ALTER TABLE reclaim.ledger_entries DISABLE TRIGGER ALL", "ALTER TABLE reclaim.ledger_entries DISABLE TRIGGER append_only",
+		"DROP TRIGGER append_only ON reclaim.ledger_entries", "ALTER TABLE reclaim.jobs DROP CONSTRAINT jobs_check3",
+		"DROP TABLE reclaim.resolutions", "DROP SCHEMA reclaim CASCADE", "DROP FUNCTION reclaim.refuse_change CASCADE",
+		`CREATE OR REPLACE FUNCTION reclaim.refuse_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'`,
+		"CREATE TABLE reclaim.mine (n int)", "SET session_replication_role = replica",
+		"GRANT UPDATE ON reclaim.ledger_entries TO reclaim_app", "SET ROLE " + loginOf(t, database.OwnerURL),
+		"SET SESSION AUTHORIZATION postgres",
+	} {
+		_, err := app.Exec(t.Context(), sql)
+		// A GRANT of what one does not own is a warning that does nothing where some right is held.
+		if sql[:5] != "GRANT" || err != nil {
+			assert.Equal(t, codeNoRight, codeOf(err), "%s: %v", sql, err)
+		}
+	}
+	_, err := app.Exec(t.Context(), "UPDATE reclaim.ledger_entries SET amount = 1")
+	assert.Equal(t, codeNoRight, codeOf(err))
+	assert.Equal(t, before, contents(t, admin))
+}
+
+// L83: the guards write balance and seq, so the application's role may; what the rows themselves refuse is refused, and
+// what they do not is a break that shows against the entries, which nobody can change along with it.
+func TestL83_ABalanceWrittenPastTheGuardsIsRefusedOrShows(t *testing.T) {
+	t.Parallel()
+	database, admin := filled(t)
+	app := openStore(t, database.AppURL, schema.Options{}).Pool
+	_, err := app.Exec(t.Context(), "INSERT INTO reclaim.accounts (tenant_id, account_id, asset) VALUES ('acme', 'new', 'CREDIT')")
+	require.NoError(t, err)
+	for _, test := range []struct{ sql, constraint string }{
+		{"UPDATE reclaim.accounts SET balance = 1000 WHERE account_id = 'new'", "accounts_check"},
+		{"UPDATE reclaim.accounts SET seq = 0 WHERE account_id = 'team'", "accounts_check"},
+		{"UPDATE reclaim.accounts SET seq = -1, balance = 0 WHERE account_id = 'team'", "accounts_seq_check"},
+		{"UPDATE reclaim.accounts SET balance = 1000 WHERE account_id = 'team'", ""},
+		{"UPDATE reclaim.accounts SET balance = 1000, seq = 3 WHERE account_id = 'team'", ""},
+		{"UPDATE reclaim.accounts SET seq = 1 WHERE account_id = 'team'", ""},
+		{"UPDATE reclaim.accounts SET balance = 1, seq = 1 WHERE account_id = 'new'", ""},
+	} {
+		tx, err := app.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), test.sql)
+		if test.constraint != "" {
+			assert.Equal(t, test.constraint, constraintOf(err), test.sql)
+		} else {
+			require.NoError(t, err, test.sql)
+			var broken int
+			require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM reclaim.accounts AS a LEFT JOIN
+				(SELECT tenant_id, account_id, sum(amount) AS booked, max(seq) AS newest FROM reclaim.ledger_entries
+					GROUP BY tenant_id, account_id) AS e USING (tenant_id, account_id)
+				WHERE a.balance <> coalesce(booked, 0) OR a.seq <> coalesce(newest, 0)`).Scan(&broken))
+			assert.Equal(t, 1, broken, "%s shows", test.sql)
+		}
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	assert.Equal(t, []string{"60"}, lines(t, admin, "SELECT balance::text FROM reclaim.accounts WHERE account_id = 'team'"))
+}
+
+func TestSupportReadsEverythingAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	database, admin := filled(t)
+	config, err := pgxpool.ParseConfig(database.SuperuserURL)
+	require.NoError(t, err)
+	config.ConnConfig.RuntimeParams["role"] = "reclaim_support"
+	support, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(support.Close)
+	before := contents(t, admin)
+	assert.Equal(t, []string{"reclaim_support"}, lines(t, support, "SELECT current_user::text"))
+	assert.Equal(t, before, contents(t, support))
+	for _, table := range tables {
+		for _, sql := range []string{
+			"INSERT INTO reclaim.%s (tenant_id) VALUES ('x')", "UPDATE reclaim.%s SET tenant_id = 'x'",
+			"DELETE FROM reclaim.%s", "TRUNCATE reclaim.%s", "SELECT FROM reclaim.%s FOR UPDATE", "LOCK reclaim.%s",
+		} {
+			sql := fmt.Sprintf(sql, table)
+			_, err := support.Exec(t.Context(), sql)
+			assert.Equal(t, codeNoRight, codeOf(err), "%s: %v", sql, err)
+		}
+	}
+	assert.Equal(t, before, contents(t, admin))
+}

@@ -1,0 +1,85 @@
+package config
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+const goodURL = "postgres://user:s3cret@127.0.0.1:5432/reclaim"
+
+// load reads an environment of these variables and no Temporal settings of this machine's user.
+func load(t *testing.T, variables map[string]string) (Config, error) {
+	t.Helper()
+	t.Setenv("TEMPORAL_CONFIG_FILE", filepath.Join(t.TempDir(), "none.toml"))
+	return Load(func(name string) string { return variables[name] })
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := load(t, map[string]string{"DATABASE_URL": goodURL})
+	require.NoError(t, err)
+	assert.Equal(t, goodURL, c.MigrateURL)
+	assert.Equal(t, contract.TaskQueue, c.TaskQueue)
+	assert.Equal(t, 16, c.Connections)
+	assert.Equal(t, "default", c.Temporal.Namespace)
+	assert.Equal(t, "localhost:7233", c.Temporal.HostPort)
+}
+
+func TestSettings(t *testing.T) {
+	t.Setenv("TEMPORAL_ADDRESS", "temporal.example:7233")
+	t.Setenv("TEMPORAL_NAMESPACE", "billing")
+	c, err := load(t, map[string]string{
+		"DATABASE_URL": goodURL, "RECLAIM_MIGRATE_URL": "host=db user=owner dbname=reclaim",
+		"RECLAIM_TASK_QUEUE": "money", "RECLAIM_CONNECTIONS": "32",
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "host=db user=owner dbname=reclaim", c.MigrateURL)
+	assert.Equal(t, "money", c.TaskQueue)
+	assert.Equal(t, 32, c.Connections)
+	assert.Equal(t, "billing", c.Temporal.Namespace)
+	assert.Equal(t, "temporal.example:7233", c.Temporal.HostPort)
+}
+
+func TestMistakes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		variable, value string
+		says            string
+	}{
+		"no database":          {"DATABASE_URL", "", "DATABASE_URL is missing"},
+		"other scheme":         {"DATABASE_URL", "mysql://user:s3cret@host/reclaim", "must begin with postgres://, not mysql://"},
+		"no URL":               {"DATABASE_URL", "postgres://user:s3cret%@host/reclaim", "DATABASE_URL is not a URL"},
+		"names no database":    {"DATABASE_URL", "postgres://user:s3cret@host", "DATABASE_URL names no database"},
+		"owner's scheme":       {"RECLAIM_MIGRATE_URL", "http://user:s3cret@host/reclaim", "RECLAIM_MIGRATE_URL must begin with"},
+		"long queue":           {"RECLAIM_TASK_QUEUE", strings.Repeat("q", 201), "RECLAIM_TASK_QUEUE must have at most 200"},
+		"reserved queue":       {"RECLAIM_TASK_QUEUE", "/_sys/q", "RECLAIM_TASK_QUEUE must have"},
+		"no number":            {"RECLAIM_CONNECTIONS", "many", `RECLAIM_CONNECTIONS must be a whole number from 4 to 1000, not "many"`},
+		"too few connections":  {"RECLAIM_CONNECTIONS", "3", "RECLAIM_CONNECTIONS must be"},
+		"too many connections": {"RECLAIM_CONNECTIONS", "1001", "RECLAIM_CONNECTIONS must be"},
+		"channels":             {"RECLAIM_CHANNELS", "channels.toml", "RECLAIM_CHANNELS is set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, map[string]string{"DATABASE_URL": goodURL, tc.variable: tc.value})
+			require.ErrorContains(t, err, tc.says)
+			assert.NotContains(t, err.Error(), "s3cret")
+		})
+	}
+}
+
+func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
+	t.Setenv("TEMPORAL_PROFILE", "unknown")
+	_, err := load(t, map[string]string{
+		"DATABASE_URL": "mysql://host/reclaim", "RECLAIM_MIGRATE_URL": "http://host/reclaim",
+		"RECLAIM_TASK_QUEUE": "/_sys/q", "RECLAIM_CONNECTIONS": "0", "RECLAIM_CHANNELS": "channels.toml",
+	})
+	require.Error(t, err)
+	for _, name := range []string{
+		"DATABASE_URL", "RECLAIM_MIGRATE_URL", "RECLAIM_TASK_QUEUE", "RECLAIM_CONNECTIONS", "RECLAIM_CHANNELS", "TEMPORAL_",
+	} {
+		assert.Contains(t, err.Error(), name)
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reclaimhq/reclaim/worker/devstack"
+)
+
+func devCommand() *cobra.Command {
+	var options devstack.Options
+	var fresh, ephemeral bool
+	command := &cobra.Command{
+		Use:   "dev",
+		Short: "Run everything on this machine: Postgres, Temporal with its Web UI, and the workers",
+		Long: "Run everything on this machine until Ctrl-C, without Docker: Postgres, Temporal with its Web UI, " +
+			"Reclaim's worker and the example work's. The data is kept, and a second start finds it.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ephemeral && (fresh || options.Dir != "") {
+				return fmt.Errorf("--ephemeral keeps nothing, so it does not go with --data or --fresh: %w", errUsage)
+			}
+			if !ephemeral && options.Dir == "" {
+				cache, err := os.UserCacheDir()
+				if err != nil {
+					return fmt.Errorf("find a folder for the data (name one with --data): %w", err)
+				}
+				options.Dir = filepath.Join(cache, "reclaim", "dev")
+			}
+			return dev(cmd.Context(), options, fresh, cmd.OutOrStdout())
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&options.Dir, "data", "", "the folder that keeps the data (default reclaim/dev in the user's cache folder)")
+	flags.BoolVar(&fresh, "fresh", false, "delete the kept data first")
+	flags.BoolVar(&ephemeral, "ephemeral", false, "keep nothing")
+	flags.IntVar(&options.PostgresPort, "postgres-port", 0, "Postgres' port (default a free one)")
+	flags.IntVar(&options.TemporalPort, "temporal-port", 0, "Temporal's port (default a free one)")
+	flags.IntVar(&options.UIPort, "ui-port", 0, "the Web UI's port (default a free one)")
+	return command
+}
+
+// dev runs the stack until ctx ends or a part of it does.
+func dev(ctx context.Context, options devstack.Options, fresh bool, out io.Writer) (err error) {
+	options.Progress = func(line string) { fmt.Fprintln(out, "  "+line) }
+	if options.Program, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program, to run the workers with: %w", err)
+	}
+	if fresh {
+		if err := devstack.Erase(options.Dir); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "starting Reclaim on this machine")
+	stack, err := devstack.Start(ctx, options)
+	if err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintln(out, "stopped before everything was ready")
+			return nil
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, stopStack(stack, out)) }()
+	if err := tellAddresses(stack, options.Dir != "", out); err != nil {
+		return err
+	}
+	return stack.Wait(ctx)
+}
+
+// tellAddresses says where everything is and how to use it from another terminal.
+func tellAddresses(stack *devstack.Stack, kept bool, out io.Writer) error {
+	file, err := stack.WriteEnvironment()
+	if err != nil {
+		return err
+	}
+	data := "deleted at the end"
+	if kept {
+		data = "kept: the next start finds it"
+	}
+	fmt.Fprintf(out, `
+  Web UI     %s
+  Temporal   %s
+  Postgres   %s
+  as owner   %s
+  data       %s (%s)
+
+To use the command line from another terminal, paste this (or: source %s):
+
+%s
+then try: go run ./starter account topup team-7 --amount 1000 --key first
+
+Ctrl-C stops everything.
+`, stack.UI(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data, file, stack.Environment())
+	return nil
+}
+
+// stopStack stops everything and says how long it took.
+func stopStack(stack *devstack.Stack, out io.Writer) error {
+	began := time.Now()
+	fmt.Fprintln(out, "stopping the workers, Temporal and Postgres…")
+	err := stack.Close()
+	if err == nil {
+		fmt.Fprintf(out, "everything is stopped after %.1f s\n", time.Since(began).Seconds())
+	}
+	return err
+}

@@ -1,0 +1,177 @@
+package faults_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	sdkworker "go.temporal.io/sdk/worker"
+
+	"github.com/reclaimhq/reclaim/activities"
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/schematest"
+	reclaim "github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/workflows"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+const (
+	// patience bounds every wait for something that is due now. It is long, since the machine may be busy.
+	patience = 60 * time.Second
+	// look is how often a condition is looked at.
+	look = 20 * time.Millisecond
+	// workRPCTimeout is what the guide tells work workers to use.
+	workRPCTimeout = 5 * time.Minute
+	// faultsEnv turns on the tests that kill and stop things.
+	faultsEnv = "RECLAIM_FAULTS"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait far more than they compute.
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	for _, stop := range atExit {
+		if err := stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "faults:", err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+var (
+	atExit []func() error
+	shared = struct {
+		sync.Once
+		world *world
+	}{}
+)
+
+// needsFaults skips a test that takes minutes unless it was asked for.
+func needsFaults(t *testing.T) {
+	t.Helper()
+	if os.Getenv(faultsEnv) != "1" {
+		t.Skipf("kills processes and stops servers for minutes: run it with `make test-faults` (%s=1)", faultsEnv)
+	}
+}
+
+// world is a Temporal server, a database, a Reclaim worker on them and a crew that does the work.
+type world struct {
+	temporal client.Client
+	address  string
+	database *schematest.Database
+	// direct reads the database past everything under test.
+	direct *pgxpool.Pool
+	store  *schema.Store
+	queue  string
+	crew   *crew
+}
+
+// sharedWorld returns the world that all tests which break nothing share.
+func sharedWorld(t *testing.T) *world {
+	t.Helper()
+	shared.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		postgres, err := localstack.StartPostgres(ctx, localstack.PostgresOptions{MaxConnections: 500})
+		require.NoError(t, err)
+		atExit = append(atExit, postgres.Close)
+		temporal, err := startTemporal(ctx, localstack.TemporalOptions{})
+		require.NoError(t, err)
+		atExit = append([]func() error{temporal.Close}, atExit...)
+		w := newWorld(t, temporal.Address(), schematest.NewOn(t, postgres.SuperuserURL("postgres")), "shared")
+		stop := w.startWorker(t, w.store, w.queue)
+		stopCrew := w.crew.start(t, w.address)
+		atExit = append([]func() error{func() error { stopCrew(); stop(); w.close(); return nil }}, atExit...)
+		shared.world = w
+	})
+	require.NotNil(t, shared.world, "the shared servers did not start")
+	return shared.world
+}
+
+// startTemporal starts a server that has Reclaim's search attributes.
+func startTemporal(ctx context.Context, options localstack.TemporalOptions) (*localstack.Temporal, error) {
+	options.Headless = true
+	options.SearchAttributes = map[string]string{}
+	for _, name := range contract.SearchAttributes() {
+		options.SearchAttributes[name] = "Keyword"
+	}
+	return localstack.StartTemporal(ctx, options)
+}
+
+func newWorld(t *testing.T, address string, database *schematest.Database, name string) *world {
+	t.Helper()
+	w := &world{address: address, database: database, queue: "reclaim-" + name}
+	w.temporal = dial(t, address, 0)
+	var err error
+	w.direct, err = pgxpool.New(context.Background(), database.SuperuserURL)
+	require.NoError(t, err)
+	w.store, err = schema.Open(context.Background(), database.AppURL, schema.Options{MaxConns: 32})
+	require.NoError(t, err)
+	w.crew = newCrew("work-" + name)
+	return w
+}
+
+func (w *world) close() {
+	w.store.Close()
+	w.direct.Close()
+	w.temporal.Close()
+}
+
+// dial returns a client that says nothing. RPCTimeout 0 is the SDK's default.
+func dial(t *testing.T, address string, rpcTimeout time.Duration) client.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := client.DialContext(ctx, client.Options{
+		HostPort: address, RPCTimeout: rpcTimeout, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	require.NoError(t, err)
+	return c
+}
+
+// startWorker runs Reclaim's workflows and activities in this process.
+func (w *world) startWorker(t *testing.T, store *schema.Store, queue string) (stop func()) {
+	t.Helper()
+	worker := sdkworker.New(w.temporal, queue, sdkworker.Options{
+		WorkerStopTimeout:                       10 * time.Second,
+		MaxConcurrentLocalActivityExecutionSize: 32,
+	})
+	workflows.Register(worker)
+	workflows.RegisterActivities(worker, activities.NewJobs(store))
+	require.NoError(t, worker.Start())
+	return sync.OnceFunc(worker.Stop)
+}
+
+// asker returns the client that a product would use.
+func (w *world) asker(queue string) *reclaim.Client { return reclaim.New(w.temporal, w.store, queue) }
+
+// eventually waits until the condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	within(t, patience, what, holds)
+}
+
+func within(t *testing.T, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen within %s: %s", limit, what)
+		}
+		<-time.After(look)
+	}
+}
