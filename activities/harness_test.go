@@ -143,11 +143,13 @@ func (w *world) entries(key activities.JobKey) []string {
 // story lists what is written of a job beside its money: events and decisions.
 func (w *world) story(key activities.JobKey) []string {
 	w.t.Helper()
-	return append(
-		w.lines(`SELECT kind || CASE WHEN attempt > 0 THEN ' ' || attempt ELSE '' END FROM reclaim.job_events
-			WHERE tenant_id = $1 AND job_id = $2 ORDER BY event_id`, key.Tenant, key.JobID),
-		w.lines(`SELECT 'resolution ' || outcome FROM reclaim.resolutions
-			WHERE tenant_id = $1 AND subject_id = $2 ORDER BY created_at, resolution_id`, key.Tenant, key.JobID)...)
+	return w.lines(`
+		SELECT line FROM (
+			SELECT 1 AS part, event_id, kind || CASE WHEN attempt > 0 THEN ' ' || attempt ELSE '' END AS line
+			FROM reclaim.job_events WHERE tenant_id = $1 AND job_id = $2
+			UNION ALL
+			SELECT 2, 0, 'resolution ' || outcome FROM reclaim.resolutions WHERE tenant_id = $1 AND subject_id = $2
+		) AS story ORDER BY part, event_id, line`, key.Tenant, key.JobID)
 }
 
 // job reads a job's row, nil where there is none.
@@ -257,6 +259,14 @@ func untilAnswered[A any](call func() (A, error)) (answer A, errorTypes map[stri
 		errorTypes[failure.Type()]++
 	}
 	return answer, errorTypes, fmt.Errorf("200 tries: %w", err)
+}
+
+// assertBusy checks that all a loser has to do is to try again. Under load a statement may come too late as well.
+func assertBusy(t testing.TB, errorTypes map[string]int) {
+	t.Helper()
+	for errorType := range errorTypes {
+		assert.Contains(t, []string{string(schema.ErrorBusy), string(schema.ErrorTooLate)}, errorType)
+	}
 }
 
 // requireErrorType checks the type that Temporal and the workflow see.

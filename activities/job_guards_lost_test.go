@@ -1,6 +1,7 @@
 package activities_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -319,4 +320,38 @@ func TestAJumpOfPostgresClockCostsOneTry(t *testing.T) {
 		assert.Equal(t, []string{"charge -40"}, w.entries(key), shift)
 	}
 	w.assertSound()
+}
+
+// The guard is the victim of a real deadlock with a transaction that takes the account before the job, as none of ours
+// does: it is told to try again, and then refunds.
+func TestL32_AGuardInADeadlockIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	w.topUp(tenant, account, 100)
+	key := w.charged(account, 40)
+	other, err := w.admin.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(context.Background()) }()
+	for _, sql := range []string{"SET LOCAL deadlock_timeout = '1h'", "SELECT FROM reclaim.accounts FOR UPDATE"} {
+		_, err := other.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	refund := func() (activities.JobAnswer, error) {
+		return w.jobs.RefundJob(t.Context(), activities.RefundRequest{JobKey: key, Reason: "promise passed"})
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := refund()
+		first <- err
+	}()
+	w.waitBlocked(1)
+	_, err = other.Exec(t.Context(), "SELECT FROM reclaim.jobs FOR UPDATE")
+	require.NoError(t, err, "the guard gave way")
+	requireErrorType(t, <-first, string(schema.ErrorBusy), true)
+	require.NoError(t, other.Rollback(t.Context()))
+	answer, err := refund()
+	require.NoError(t, err)
+	assert.Equal(t, activities.Applied, answer.Verdict)
+	assert.Empty(t, w.audit())
+	w.wait("the deadlock is counted", func() bool { return w.deadlocks() == 1 })
 }

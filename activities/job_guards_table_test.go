@@ -257,21 +257,25 @@ func expectedLine(state jobState, guard guardCall) string {
 	return fmt.Sprintf("  %-22s ", guard.name) + line
 }
 
-// everyChange visits each call that changes something, by the table, on a fresh job.
+// everyChange visits each call that changes something, by the table, on a fresh job: once for each kind of change, however
+// many states see it.
 func (w *world) everyChange(visit func(where string, state jobState, guard guardCall, key activities.JobKey, before standing)) {
 	w.t.Helper()
-	visited := 0
+	unchanged, numbers := regexp.MustCompile(` = +- +-$`), regexp.MustCompile(`[0-9]+`)
+	visited := map[string]bool{}
 	for _, state := range jobStates {
 		for _, guard := range guardCalls {
-			if regexp.MustCompile(` = +- +-$`).MatchString(expectedLine(state, guard)) {
+			line := expectedLine(state, guard)
+			change := numbers.ReplaceAllString(line, "")
+			if unchanged.MatchString(line) || visited[change] {
 				continue
 			}
-			visited++
+			visited[change] = true
 			key := w.make(state, 40)
 			visit(guard.name+" on "+state.name, state, guard, key, w.standing(key))
 		}
 	}
-	require.Greater(w.t, visited, 100)
+	require.Greater(w.t, len(visited), 50)
 }
 
 // tableOf calls every guard on a fresh job in every state and describes what came of it.

@@ -204,7 +204,7 @@ func TestRandomCallsAgreeWithTheModel(t *testing.T) {
 			return m.row.State == ""
 		}
 		ctx := w.t.Context()
-		for range rapid.IntRange(1, 30).Draw(t, "calls") {
+		for range rapid.IntRange(1, 20).Draw(t, "calls") {
 			switch rapid.SampledFrom([]string{
 				"charge", "charge", "adjust", "refund", "refund", "settle", "record", "record", "park", "park", "close",
 				"resolve", "resolve", "resolve", "event",

@@ -172,10 +172,8 @@ func TestL1_SixtyFourGoroutinesOnTheSameJobsKeepEveryBalance(t *testing.T) {
 	seed := seedOf(t)
 	w := newWorld(t, 64)
 	s := newStorm(w, w.jobs, rand.New(rand.NewPCG(seed, 1<<32)), 200)
-	s.rage(t, seed, 60)
-	for errorType := range s.errorTypes {
-		assert.Equal(t, string(schema.ErrorBusy), errorType)
-	}
+	s.rage(t, seed, 50)
+	assertBusy(t, s.errorTypes)
 	w.assertSound()
 }
 
@@ -185,9 +183,9 @@ func TestL14_SixtyFourGoroutinesThatLoseRepliesKeepEveryBalance(t *testing.T) {
 	w := newWorld(t, 4)
 	proxy, jobs := w.behind(64)
 	s := newStorm(w, jobs, rand.New(rand.NewPCG(seed, 1<<32)), 100)
-	proxy.LoseRandomly(rand.New(rand.NewPCG(seed, 2<<32)), 0.1, schematest.Containing("-- name: ", "Job :one"))
-	proxy.LoseRandomly(rand.New(rand.NewPCG(seed, 3<<32)), 0.1, statement("RecordAttempt"))
-	s.rage(t, seed, 25)
+	proxy.LoseRandomly(rand.New(rand.NewPCG(seed, 2<<32)), 0.08, schematest.Containing("-- name: ", "Job :one"))
+	proxy.LoseRandomly(rand.New(rand.NewPCG(seed, 3<<32)), 0.08, statement("RecordAttempt"))
+	s.rage(t, seed, 20)
 	assert.Greater(t, proxy.Lost(), 20)
 	assert.Positive(t, s.errorTypes[string(schema.ErrorUnavailable)])
 	w.assertSound()

@@ -185,7 +185,7 @@ func TestSupportReadsEverythingAndChangesNothing(t *testing.T) {
 	for _, table := range tables {
 		for _, sql := range []string{
 			"INSERT INTO reclaim.%s (tenant_id) VALUES ('x')", "UPDATE reclaim.%s SET tenant_id = 'x'",
-			"DELETE FROM reclaim.%s", "TRUNCATE reclaim.%s", "SELECT FROM reclaim.%s FOR UPDATE", "LOCK reclaim.%s",
+			"DELETE FROM reclaim.%s", "TRUNCATE reclaim.%s", "SELECT FROM reclaim.%s FOR UPDATE",
 		} {
 			sql := fmt.Sprintf(sql, table)
 			_, err := support.Exec(t.Context(), sql)

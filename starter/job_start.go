@@ -156,8 +156,8 @@ func (a *app) readJob(file string) ([]byte, error) {
 // fillIn gives the job the tenant and the actor of the flags where it has none of its own. The rest of the text stays as
 // it was written.
 func (a *app) fillIn(raw []byte) ([]byte, error) {
-	var members map[string]jsontext.Value
-	if json.Unmarshal(raw, &members) != nil || members == nil {
+	members := membersOf(raw)
+	if members == nil {
 		// What is wrong with it is said when it is parsed.
 		return raw, nil
 	}
@@ -187,4 +187,13 @@ func (a *app) fillIn(raw []byte) ([]byte, error) {
 		}
 	}
 	return raw, nil
+}
+
+// membersOf returns the members of a JSON object, and nil for whatever is none.
+func membersOf(raw []byte) map[string]jsontext.Value {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil
+	}
+	return members
 }

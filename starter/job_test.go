@@ -63,8 +63,10 @@ func newSystem(t *testing.T) *system {
 	t.Cleanup(client.Close)
 	work := sdkworker.New(client, "gpu", sdkworker.Options{WorkerStopTimeout: 5 * time.Second})
 	for name, activityFunc := range map[string]any{
-		"Render": func(context.Context, any, contract.WorkMeta) (map[string]int, error) { return map[string]int{"frames": 3}, nil },
-		"Fault":  func(context.Context, any, contract.WorkMeta) error { return fmt.Errorf("GPU fault") },
+		"Render": func(context.Context, any, contract.WorkMeta) (map[string]int, error) {
+			return map[string]int{"frames": 3}, nil
+		},
+		"Fault": func(context.Context, any, contract.WorkMeta) error { return fmt.Errorf("GPU fault") },
 		"Never": func(context.Context, any, contract.WorkMeta) error {
 			return temporal.NewNonRetryableApplicationError("the scene is empty", "EmptyScene", nil)
 		},

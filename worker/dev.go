@@ -68,21 +68,21 @@ func dev(ctx context.Context, options devstack.Options, fresh bool, out io.Write
 		return err
 	}
 	defer func() { err = errors.Join(err, stopStack(stack, out)) }()
-	if err := tellAddresses(stack, options.Dir != "", out); err != nil {
+	data := "kept: the next start finds it"
+	if options.Dir == "" {
+		data = "deleted at the end"
+	}
+	if err := tellAddresses(stack, data, "account topup team-7 --amount 1000 --key first", out); err != nil {
 		return err
 	}
 	return stack.Wait(ctx)
 }
 
-// tellAddresses says where everything is and how to use it from another terminal.
-func tellAddresses(stack *devstack.Stack, kept bool, out io.Writer) error {
+// tellAddresses says where everything is, what becomes of the data, and how to use it all from another terminal.
+func tellAddresses(stack *devstack.Stack, data, try string, out io.Writer) error {
 	file, err := stack.WriteEnvironment()
 	if err != nil {
 		return err
-	}
-	data := "deleted at the end"
-	if kept {
-		data = "kept: the next start finds it"
 	}
 	fmt.Fprintf(out, `
   Web UI     %s
@@ -94,10 +94,10 @@ func tellAddresses(stack *devstack.Stack, kept bool, out io.Writer) error {
 To use the command line from another terminal, paste this (or: source %s):
 
 %s
-then try: go run ./starter account topup team-7 --amount 1000 --key first
+then try: go run ./starter %s
 
 Ctrl-C stops everything.
-`, stack.UI(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data, file, stack.Environment())
+`, stack.UI(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data, file, stack.Environment(), try)
 	return nil
 }
 

@@ -66,9 +66,12 @@ WITH args AS (
         WHEN known.key IS NOT NULL THEN 'conflict'
         WHEN account.account_id IS NULL THEN 'unknown_account'
         WHEN clock_timestamp() > args.not_after THEN 'too_late'
-        WHEN abs(account.balance::numeric + args.amount) > 9007199254740991 THEN 'overflow'
-        ELSE 'applied' END AS answer
+        WHEN abs(account.balance::numeric + args.amount) <= 9007199254740991 THEN 'applied'
+        -- What moved the account while this statement waited for it may be its own first try: the repeat finds out.
+        WHEN account.seq <> seen.seq THEN 'too_late'
+        ELSE 'overflow' END AS answer
     FROM args LEFT JOIN known ON true LEFT JOIN account ON true
+    LEFT JOIN reclaim.accounts AS seen ON seen.tenant_id = account.tenant_id AND seen.account_id = account.account_id
 ), moved AS (
     UPDATE reclaim.accounts SET balance = accounts.balance + args.amount, seq = accounts.seq + 1
     FROM verdict, args

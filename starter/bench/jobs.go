@@ -288,12 +288,12 @@ func (b *run) plainBlock(ctx context.Context, block, size int) (time.Duration, e
 func (b *run) historySizes(ctx context.Context) (most, bytes int64, err error) {
 	sample := b.ids[:min(len(b.ids), 100)]
 	for _, id := range sample {
-		described, err := b.Temporal.DescribeWorkflowExecution(ctx, contract.JobWorkflowID(Tenant, id), "")
+		described, err := b.Temporal.DescribeWorkflow(ctx, contract.JobWorkflowID(Tenant, id), "")
 		if err != nil {
 			return 0, 0, fmt.Errorf("describe job %s: %w", id, err)
 		}
-		most = max(most, described.GetWorkflowExecutionInfo().GetHistoryLength())
-		bytes += described.GetWorkflowExecutionInfo().GetHistorySizeBytes()
+		most = max(most, int64(described.HistoryLength))
+		bytes += described.RawResponse.GetWorkflowExecutionInfo().GetHistorySizeBytes()
 	}
 	return most, bytes / max(int64(len(sample)), 1), nil
 }

@@ -147,11 +147,11 @@ func (l *ledger) cancel(id string) {
 }
 
 // refusal asserts that err is the contract's refusal with the code.
-func refusal(t *testing.T, code contract.Code, err error) *contract.Error {
+func refusal(t *testing.T, code contract.Code, err error) contract.Error {
 	t.Helper()
 	var refused *contract.Error
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, code, refused.Code, refused.Message)
 	require.NotEmpty(t, refused.Retry)
-	return refused
+	return *refused
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // StartJob submits the job and waits for the verdict of its charge. Submitting the same job again, at any time, is safe
-// and answers contract.VerdictAlready. While Temporal is away it goes on trying: ctx bounds it. Errors: BadInput (nothing was started), Conflict (the id stands for another
-// job), Unavailable (repeat the same submission).
+// and answers contract.VerdictAlready. While Temporal is away it goes on trying: ctx bounds it. Errors: BadInput (nothing
+// was started), Conflict (the id stands for another job), Unavailable (repeat the same submission).
 func (c *Client) StartJob(ctx context.Context, job contract.Job) (contract.ChargeVerdict, error) {
 	raw, _, err := job.Encode()
 	if err != nil {
@@ -184,34 +184,41 @@ func (c *Client) Status(ctx context.Context, tenant, jobID string) (contract.Job
 	if row != nil && !contract.JobState(row.State).Open() {
 		return statusOf(row, "nothing"), nil
 	}
-	live, liveErr := c.askRun(ctx, tenant, jobID)
+	run := c.askRun(ctx, tenant, jobID)
 	// Read after the run was asked, the row is the newer of the two.
 	if row, err = c.findJob(ctx, tenant, jobID); err != nil {
 		return contract.JobStatus{}, err
 	}
-	noRun := contract.CodeOf(liveErr) == contract.CodeNotFound
+	failed := contract.CodeOf(run.failure)
+	noRun := failed == contract.CodeNotFound
 	switch {
 	case row == nil && noRun:
 		_, err = c.getJob(ctx, tenant, jobID)
 		return contract.JobStatus{}, err
 	case row == nil:
-		return live, liveErr
+		return run.status, run.failure
 	case !contract.JobState(row.State).Open():
 		return statusOf(row, "nothing"), nil
 	case noRun:
 		return statusOf(row, "a run: submit the job again, which takes it up"), nil
-	case liveErr != nil:
-		return statusOf(row, "its run, which does not answer now"), nil
+	case failed != "":
+		return statusOf(row, fmt.Sprintf("its run, which does not answer now (%v)", run.failure)), nil
 	default:
-		status := statusOf(row, live.WaitsFor)
-		status.Attempt = max(status.Attempt, live.Attempt)
+		status := statusOf(row, run.status.WaitsFor)
+		status.Attempt = max(status.Attempt, run.status.Attempt)
 		return status, nil
 	}
 }
 
-// askRun asks the job's open run how it stands; without one, NotFound. The run of a declined job, which has no row to
-// tell, is answered for when it has closed too.
-func (c *Client) askRun(ctx context.Context, tenant, jobID string) (contract.JobStatus, error) {
+// runAnswer is what a job's run said about itself, or why it said nothing.
+type runAnswer struct {
+	status  contract.JobStatus
+	failure error
+}
+
+// askRun asks the job's open run how it stands; without one, the failure is NotFound. The run of a declined job, which
+// has no row to tell, is answered for when it has closed too.
+func (c *Client) askRun(ctx context.Context, tenant, jobID string) runAnswer {
 	ctx, cancel := context.WithTimeout(ctx, queryPatience)
 	defer cancel()
 	id, tried := contract.JobWorkflowID(tenant, jobID), "query job "+jobID
@@ -221,20 +228,23 @@ func (c *Client) askRun(ctx context.Context, tenant, jobID string) (contract.Job
 		QueryRejectCondition: enumspb.QUERY_REJECT_CONDITION_NOT_OPEN,
 	})
 	if err != nil {
-		return contract.JobStatus{}, translate(tried, err)
+		return runAnswer{failure: translate(tried, err)}
 	}
 	if answer.QueryRejected == nil {
 		var live contract.JobStatus
-		return live, translate(tried, answer.QueryResult.Get(&live))
+		err = answer.QueryResult.Get(&live)
+		return runAnswer{live, translate(tried, err)}
 	}
 	var result contract.JobResult
 	if answer.QueryRejected.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
 		err = c.temporal.GetWorkflow(ctx, id, "").Get(ctx, &result)
 	}
 	if err != nil || result.State != contract.StateDeclined {
-		return contract.JobStatus{}, contract.NewError(contract.CodeNotFound, contract.RetryNever, tried+": there is no open run", err)
+		return runAnswer{failure: contract.NewError(contract.CodeNotFound, contract.RetryNever, tried+": there is no open run", err)}
 	}
-	return contract.JobStatus{State: result.State, WaitsFor: "nothing: " + result.Reason, Actions: result.State.Actions()}, nil
+	return runAnswer{status: contract.JobStatus{
+		State: result.State, WaitsFor: "nothing: " + result.Reason, Actions: result.State.Actions(),
+	}}
 }
 
 func statusOf(row *db.ReclaimJob, waitsFor string) contract.JobStatus {
@@ -431,12 +441,12 @@ const describePatience = 10 * time.Second
 func (c *Client) hasRun(ctx context.Context, tenant, jobID string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, describePatience)
 	defer cancel()
-	described, err := c.temporal.DescribeWorkflowExecution(ctx, contract.JobWorkflowID(tenant, jobID), "")
+	described, err := c.temporal.DescribeWorkflow(ctx, contract.JobWorkflowID(tenant, jobID), "")
 	if _, noRun := errors.AsType[*serviceerror.NotFound](err); noRun {
 		return false, nil
 	}
 	if err != nil {
 		return false, translate("look for the run of job "+jobID, err)
 	}
-	return described.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+	return described.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }

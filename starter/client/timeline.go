@@ -24,6 +24,9 @@ type Moment struct {
 	rank int
 }
 
+// timelineLimit is how many events and how many resolutions of a job are read at most.
+const timelineLimit = 10_000
+
 // Timeline tells a job's whole story in order, from its rows alone. Errors: NotFound, Unavailable.
 func (c *Client) Timeline(ctx context.Context, tenant, jobID string) ([]Moment, error) {
 	row, err := c.getJob(ctx, tenant, jobID)
@@ -53,6 +56,9 @@ func (c *Client) Timeline(ctx context.Context, tenant, jobID string) ([]Moment, 
 		story = append(story, Moment{At: *row.DeliveredAt, Kind: "delivered", Text: deliveredInWords(row), rank: 3})
 	}
 	story = append(story, moneyMoments(row, entries)...)
+	if max(len(events), len(resolutions)) == timelineLimit {
+		story = append(story, Moment{At: row.UpdatedAt, Kind: "cut", Text: "there is more than is told here", rank: 7})
+	}
 	for i := range story {
 		story[i].At = story[i].At.UTC()
 	}

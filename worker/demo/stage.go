@@ -54,13 +54,16 @@ func (s *stage) submitAndSeeItRun(ctx context.Context, job contract.Job) error {
 		return err
 	}
 	err := s.waitFor(ctx, job, "the work to run", func(ctx context.Context) (bool, error) {
-		run, err := s.stack.Temporal().DescribeWorkflowExecution(ctx, job.WorkflowID(), "")
-		for _, work := range run.GetPendingActivities() {
+		run, err := s.stack.Temporal().DescribeWorkflow(ctx, job.WorkflowID(), "")
+		if err != nil {
+			return false, err
+		}
+		for _, work := range run.RawResponse.GetPendingActivities() {
 			if work.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED {
 				return true, nil
 			}
 		}
-		return false, err
+		return false, nil
 	})
 	if err == nil {
 		s.say("the work runs")

@@ -394,30 +394,55 @@ func TestT11_TheRunWaitsForAnUpdateUnderWay(t *testing.T) {
 	s.assertReclaimed(s.runEnds("j1"))
 }
 
-func TestT11_TheAnswerOfADecisionThatEndsTheJobArrives(t *testing.T) {
-	s := newStage(t)
+// The first decision ends the job while the second one, in a task that the long call made necessary, waits for its turn.
+func TestT11_ADecisionThatWaitsBehindTheLastOneIsAnswered(t *testing.T) {
+	s, proxy := proxiedStage(t)
 	s.deadLetter("j1")
-	answers := make(chan error, 8)
-	for n := range cap(answers) {
+	release := proxy.Hold(statement("ResolveJob"))
+	decide := func(id string) <-chan error {
+		errs := make(chan error, 1)
 		go func() {
-			_, err := s.updateResolve("j1", decision(fmt.Sprintf("r%d", n), contract.ActionDeliver))
-			answers <- err
+			_, err := s.updateResolve("j1", decision(id, contract.ActionDeliver))
+			errs <- err
 		}()
+		return errs
 	}
-	applied := 0
-	for range cap(answers) {
-		switch err := <-answers; {
-		case err == nil:
-			applied++
-		case errorType(err) == string(contract.CodeBadResolution):
-		case strings.Contains(err.Error(), "workflow execution already completed"):
-			// The update came after the end.
-		default:
-			t.Errorf("an update under way was left without its answer: %v", err)
+	first := decide("r1")
+	eventually(t, "the first decision is under way", func() bool { return proxy.Held() > 0 })
+	second := decide("r2")
+	eventually(t, "the second decision is in the run", func() bool {
+		accepted := false
+		for _, event := range s.history("j1", "") {
+			switch event.GetEventType() {
+			case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+				update := event.GetWorkflowExecutionUpdateAcceptedEventAttributes().GetAcceptedRequest()
+				accepted = accepted || update.GetInput().GetName() == contract.ResolveMessage
+			case enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+				if accepted {
+					return true
+				}
+			}
 		}
-	}
-	assert.Equal(t, 1, applied)
+		return false
+	})
+	release()
+	assert.NoError(t, <-first)
+	err := <-second
+	assert.Equal(t, string(contract.CodeBadResolution), errorType(err), "%v", err)
 	s.assertReclaimed(s.runEnds("j1"))
+}
+
+func TestT10_ADecisionThatArrivesWhileTheResultIsReadIsRecorded(t *testing.T) {
+	s, proxy := proxiedStage(t)
+	s.deadLetter("j1")
+	release := proxy.Hold(statement("GetJobOutput"))
+	s.resolve("j1", decision("r1", contract.ActionDeliver))
+	eventually(t, "the result is being read", func() bool { return proxy.Held() > 0 })
+	s.signal("j1", contract.ResolveMessage, decision("r2", contract.ActionWriteOff))
+	release()
+	s.assertReclaimed(s.runEnds("j1"))
+	assert.Equal(t, "refused", value[string](s, `SELECT coalesce((SELECT outcome FROM reclaim.resolutions
+		WHERE tenant_id = $1 AND resolution_id = 'r2'), 'lost')`, s.tenant))
 }
 
 func TestALostReplyOfAnyGuardIsRepeatedAndMovesMoneyOnce(t *testing.T) {
