@@ -379,7 +379,7 @@ func TestL70_ChargesAndRefundsOverTwoAccountsInOppositeOrdersDoNotDeadlock(t *te
 	}
 	// Old jobs, refunded in opposite orders too.
 	old := [2][]activities.JobKey{}
-	const rounds = 125
+	const rounds = 126
 	for i := range rounds {
 		old[i%2] = append(old[i%2], w.charged(accounts[i%2], 3))
 	}

@@ -253,6 +253,7 @@ func TestL13_TheLoserOfTwoDifferentMovementsIsToldTheTrueRow(t *testing.T) {
 		{jobStates[0], callNamed("close canceled"), callNamed("refund"), activities.Already, "", "canceled refunded 0/0/1", "charge -40, refund 40"},
 		{jobStates[0], callNamed("resolve write_off"), callNamed("close failed, next"), activities.Refused, activities.WhyClosed, "written_off refunded 0/0/1", "charge -40, refund 40"},
 		{jobStates[4], callNamed("park"), callNamed("record next failed"), activities.Refused, activities.WhyNotRunning, "dead_letter refunded 2/0/3", "charge -40, refund 40"},
+		{jobStates[2], callNamed("refund, next failed"), callNamed("park"), activities.Applied, "", "dead_letter refunded 2/0/3", "charge -40, refund 40"},
 		{jobStates[7], callNamed("settle"), callNamed("park"), activities.Refused, activities.WhyNotRunning, "succeeded refunded reclaimed 3/2/3", "charge -40, refund 40, reclaim -40"},
 	} {
 		where := test.first.name + ", then " + test.second.name + " on " + test.state.name
@@ -281,6 +282,56 @@ func TestL13_TheLoserOfTwoDifferentMovementsIsToldTheTrueRow(t *testing.T) {
 		assert.Equal(t, test.why, answer.why, where)
 		assert.Equal(t, test.row, toldRow(answer.row), where)
 		assert.Equal(t, test.entries, strings.Join(w.entries(key), ", "), where)
+	}
+	w.assertSound()
+}
+
+// Any two calls, the second one waiting for the first, do and answer what they do and answer one after the other.
+func TestL13_TwoCallsInLineForTheLockAreAsTwoInARow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	w.topUp(tenant, account, 1_000_000)
+	names := []string{
+		"refund, next failed", "refund, cancel", "settle", "record next failed", "park",
+		"close failed, next", "close canceled", "resolve retry", "resolve deliver", "resolve write_off",
+	}
+	for _, state := range []jobState{jobStates[2], jobStates[6]} {
+		for _, first := range names {
+			for _, second := range names {
+				where := first + ", then " + second + " on " + state.name
+				inARow, inLine := w.make(state, 40), w.make(state, 40)
+				attempts := w.rowOf(inARow).Attempts
+				_, err := callNamed(first).call(t.Context(), w.jobs, inARow, 40, attempts)
+				require.NoError(t, err, where)
+				expected, err := callNamed(second).call(t.Context(), w.jobs, inARow, 40, attempts)
+				require.NoError(t, err, where)
+
+				release := w.holdJob(inLine)
+				done := make(chan error, 1)
+				go func() {
+					_, err := callNamed(first).call(t.Context(), w.jobs, inLine, 40, attempts)
+					done <- err
+				}()
+				w.waitBlocked(1)
+				answers := make(chan answered, 1)
+				go func() {
+					answer, _, err := untilAnswered(func() (answered, error) {
+						return callNamed(second).call(t.Context(), w.jobs, inLine, 40, attempts)
+					})
+					assert.NoError(t, err, where)
+					answers <- answer
+				}()
+				w.waitBlocked(2)
+				release()
+				require.NoError(t, <-done, where)
+				answer := <-answers
+				assert.Equal(t, told(expected, nil), told(answer, nil), where)
+				assert.Equal(t, toldRow(expected.row), toldRow(answer.row), where)
+				assert.Equal(t, toldRow(w.rowOf(inARow)), toldRow(w.rowOf(inLine)), where)
+				assert.Equal(t, w.entries(inARow), w.entries(inLine), where)
+				assert.Equal(t, w.story(inARow), w.story(inLine), where)
+			}
+		}
 	}
 	w.assertSound()
 }

@@ -73,7 +73,11 @@ func startDev(t *testing.T, options devstack.Options) *running {
 		r.ended <- dev(ctx, options, false, out)
 		close(r.ended)
 	}()
-	t.Cleanup(func() { stop(); <-r.ended })
+	t.Cleanup(func() {
+		stop()
+		for range r.ended { // until it is closed
+		}
+	})
 	require.Eventually(t, func() bool { return bytes.Contains(out.text(), []byte("Ctrl-C stops everything")) },
 		2*time.Minute, 50*time.Millisecond)
 	text := string(out.text())

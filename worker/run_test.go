@@ -88,7 +88,11 @@ func startRun(t *testing.T, c config.Config) *runUnderTest {
 		r.ended <- run(ctx, c, zap.New(core))
 		close(r.ended)
 	}()
-	t.Cleanup(func() { stop(); <-r.ended })
+	t.Cleanup(func() {
+		stop()
+		for range r.ended { // until it is closed
+		}
+	})
 	return r
 }
 

@@ -106,13 +106,14 @@ func TestAnyStoryOfARunEndsWithTheRightMoneyAndNothingForgotten(t *testing.T) {
 		}
 		s.jobs.fault = func(call string, nth int) (fail, lose error) {
 			unavailable := temporal.NewApplicationError("no answer", "DatabaseUnavailable")
-			switch {
-			case faulty[call] == nth:
+			switch faulty[call] {
+			case nth:
 				return unavailable, nil
-			case faulty[call] == nth+3:
+			case nth + 3:
 				return nil, unavailable
+			default:
+				return nil, nil
 			}
-			return nil, nil
 		}
 		if last {
 			s.at(time.Hour, func() { s.signal(contract.ResolveMessage, decision("the-end", contract.ActionWriteOff)) })

@@ -50,12 +50,14 @@ func (s *story) begin() {
 	s.asked, s.promise, s.over = false, s.promise && s.runs > 1, false
 	answer := s.book.charge(activities.ChargeRequest{JobKey: s.key, Account: "team", Cost: 40, Fingerprint: "f", Spec: "{}"})
 	s.row = answer.Row
-	if answer.Verdict == activities.Already && s.row.State == contract.StateRunning {
-		s.inDoubt = s.row.Attempts + 1
-		if s.row.KeyAttempt <= s.row.Attempts {
+	if answer.Verdict == activities.Already && s.row.State.Open() {
+		switch {
+		case s.row.KeyAttempt <= s.row.Attempts:
 			s.inDoubt = s.row.Attempts
+		case s.row.State == contract.StateRunning:
+			s.inDoubt = s.row.Attempts + 1
 		}
-		if s.probe {
+		if s.row.State == contract.StateRunning && s.probe {
 			s.probing = probeDue
 		}
 	}
@@ -236,6 +238,9 @@ func (s *story) resolve(action contract.Action, attempts int) {
 func (s *story) check() {
 	if broken := s.book.broken(s.key); broken != "" {
 		s.t.Fatal(broken)
+	}
+	if kept, known := s.book.jobs[s.key]; known {
+		require.Equal(s.t, s.book.row(kept), s.row, "the run's copy of the row is the last answer")
 	}
 	if s.over || s.row.State == contract.StateDeadLetter {
 		return

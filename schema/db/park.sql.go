@@ -26,7 +26,10 @@ WITH args AS (
         ELSE 'applied' END AS answer
     FROM job, args
 ), changed AS (
-    UPDATE reclaim.jobs SET state = 'dead_letter', reason = args.reason, updated_at = verdict.at
+    -- An UPDATE that meets a newer version of its row tries the CHECKs on the one of its snapshot first, which may be from
+    -- before the refund: the refund is written again.
+    UPDATE reclaim.jobs SET state = 'dead_letter', is_refunded = verdict.is_refunded, refunded_at = verdict.refunded_at,
+        reason = args.reason, updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.tenant_id, jobs.job_id, jobs.account_id, jobs.cost, jobs.fingerprint, jobs.state, jobs.is_refunded, jobs.refunded_at, jobs.is_reclaimed, jobs.reclaimed_at, jobs.delivered_at, jobs.attempts, jobs.granted, jobs.key_attempt, jobs.cancel_requested, jobs.last_error, jobs.reason, jobs.output, jobs.spec, jobs.created_at, jobs.updated_at

@@ -16,7 +16,10 @@ WITH args AS (
         ELSE 'applied' END AS answer
     FROM job, args
 ), changed AS (
-    UPDATE reclaim.jobs SET state = 'dead_letter', reason = args.reason, updated_at = verdict.at
+    -- An UPDATE that meets a newer version of its row tries the CHECKs on the one of its snapshot first, which may be from
+    -- before the refund: the refund is written again.
+    UPDATE reclaim.jobs SET state = 'dead_letter', is_refunded = verdict.is_refunded, refunded_at = verdict.refunded_at,
+        reason = args.reason, updated_at = verdict.at
     FROM verdict, args
     WHERE verdict.answer = 'applied' AND jobs.tenant_id = verdict.tenant_id AND jobs.job_id = verdict.job_id
     RETURNING jobs.*

@@ -97,7 +97,7 @@ func scenes() []scene {
 		{
 			title: "The studio's worker is killed with SIGKILL while it renders",
 			job: picture("render-killed", 480, 480, func(in *render.Input, job *contract.Job) {
-				in.SlowMs, job.Work.Heartbeat, job.Retry.Multiplier = 2000, seconds(2), 1
+				in.SlowMs, job.Work.Heartbeat, job.Retry.Multiplier = 2000, seconds(3), 1
 			}),
 			play:    killRender,
 			entries: []string{"charge"},

@@ -402,7 +402,7 @@ func TestT11_ADecisionThatWaitsBehindTheLastOneIsAnswered(t *testing.T) {
 	decide := func(id string) <-chan error {
 		errs := make(chan error, 1)
 		go func() {
-			_, err := s.updateResolve("j1", decision(id, contract.ActionDeliver))
+			_, err := s.updateResolve("j1", decision(id, contract.ActionWriteOff))
 			errs <- err
 		}()
 		return errs
@@ -429,7 +429,7 @@ func TestT11_ADecisionThatWaitsBehindTheLastOneIsAnswered(t *testing.T) {
 	assert.NoError(t, <-first)
 	err := <-second
 	assert.Equal(t, string(contract.CodeBadResolution), errorType(err), "%v", err)
-	s.assertReclaimed(s.runEnds("j1"))
+	s.assertRefunded(s.runEnds("j1"), contract.StateWrittenOff)
 }
 
 func TestT10_ADecisionThatArrivesWhileTheResultIsReadIsRecorded(t *testing.T) {
