@@ -201,7 +201,7 @@ func (w *world) waitBlocked(sessions int) {
 
 func (w *world) wait(what string, condition func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !condition(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("it never came about that %s", what)
 		}

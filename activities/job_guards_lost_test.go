@@ -12,7 +12,6 @@ import (
 	"github.com/reclaimhq/reclaim/activities"
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/db"
-	"github.com/reclaimhq/reclaim/schema/schematest"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
@@ -74,6 +73,36 @@ var delayed = []struct{ guard, state string }{
 	{"signal retry", "dead_letter"}, {"signal invalid", "running"},
 }
 
+// found are money statements on a state in which their work is done: however late, they find it.
+var found = []struct{ guard, state string }{
+	{"charge", "running"}, {"refund", "refunded"}, {"refund, cancel", "succeeded late"}, {"settle", "succeeded"},
+	{"close failed, next", "failed"}, {"close canceled", "canceled"}, {"resolve write_off", "written_off"},
+	{"signal retry", "retry granted"},
+}
+
+func TestL4_ALateRepeatFindsWhatWasDoneInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	shift := w.shiftableClock()
+	w.topUp(tenant, account, 1_000_000)
+	jobs := activities.NewJobs(openStore(t, w.database.AppURL, 4))
+	for _, test := range found {
+		where := test.guard + " on " + test.state
+		key := w.make(stateNamed(test.state), 40)
+		attempts := w.rowOf(key).Attempts
+		_, err := jobs.ReadJobSpec(t.Context(), key)
+		require.NoError(t, err)
+		shift("1 hour")
+		before := w.standing(key)
+		answer, err := callNamed(test.guard).call(t.Context(), jobs, key, 40, attempts)
+		require.NoError(t, err, where)
+		assert.Equal(t, activities.Already, answer.verdict, where)
+		assert.Equal(t, before, w.standing(key), where)
+		shift("0")
+	}
+	w.assertSound()
+}
+
 func TestAStatementDelayedPastItsInstantDoesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)
@@ -88,13 +117,7 @@ func TestAStatementDelayedPastItsInstantDoesNothing(t *testing.T) {
 	}
 	var calls []call
 	for _, test := range delayed {
-		state := jobStates[0]
-		for _, state = range jobStates {
-			if state.name == test.state {
-				break
-			}
-		}
-		key := w.make(state, 40)
+		key := w.make(stateNamed(test.state), 40)
 		calls = append(calls, call{test.guard + " on " + test.state, callNamed(test.guard), key, w.rowOf(key), make(chan error, 1)})
 	}
 	// Open the connections first: only the statements are held.
@@ -232,8 +255,7 @@ func TestL13_TheLoserOfTwoDifferentMovementsIsToldTheTrueRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)
 	w.topUp(tenant, account, 1000)
-	deadLetter := jobStates[6]
-	require.Equal(t, "dead_letter", deadLetter.name)
+	deadLetter := stateNamed("dead_letter")
 	retryAs := func(id string) guardCall {
 		return resolveCall("retry as "+id, activities.ResolveRequest{Resolution: resolution(id, contract.ActionRetry)})
 	}
@@ -247,14 +269,14 @@ func TestL13_TheLoserOfTwoDifferentMovementsIsToldTheTrueRow(t *testing.T) {
 		{deadLetter, retryAs("a"), retryAs("b"), activities.Refused, activities.WhyWrongState, "running refunded 2/2/3", "charge -40, refund 40"},
 		{deadLetter, callNamed("settle"), retryAs("b"), activities.Refused, activities.WhyWrongState, "succeeded refunded reclaimed 3/0/3", "charge -40, refund 40, reclaim -40"},
 		{deadLetter, callNamed("resolve write_off"), callNamed("settle"), activities.Applied, "", "succeeded refunded reclaimed 3/0/3", "charge -40, refund 40, reclaim -40"},
-		{jobStates[0], callNamed("settle"), callNamed("refund"), activities.Refused, activities.WhyDelivered, "succeeded 1/0/1", "charge -40"},
-		{jobStates[0], callNamed("refund"), callNamed("settle"), activities.Applied, "", "succeeded refunded reclaimed 1/0/1", "charge -40, refund 40, reclaim -40"},
-		{jobStates[0], callNamed("settle"), callNamed("close canceled"), activities.Refused, activities.WhyClosed, "succeeded 1/0/1", "charge -40"},
-		{jobStates[0], callNamed("close canceled"), callNamed("refund"), activities.Already, "", "canceled refunded 0/0/1", "charge -40, refund 40"},
-		{jobStates[0], callNamed("resolve write_off"), callNamed("close failed, next"), activities.Refused, activities.WhyClosed, "written_off refunded 0/0/1", "charge -40, refund 40"},
-		{jobStates[4], callNamed("park"), callNamed("record next failed"), activities.Refused, activities.WhyNotRunning, "dead_letter refunded 2/0/3", "charge -40, refund 40"},
-		{jobStates[2], callNamed("refund, next failed"), callNamed("park"), activities.Applied, "", "dead_letter refunded 2/0/3", "charge -40, refund 40"},
-		{jobStates[7], callNamed("settle"), callNamed("park"), activities.Refused, activities.WhyNotRunning, "succeeded refunded reclaimed 3/2/3", "charge -40, refund 40, reclaim -40"},
+		{stateNamed("running"), callNamed("settle"), callNamed("refund"), activities.Refused, activities.WhyDelivered, "succeeded 1/0/1", "charge -40"},
+		{stateNamed("running"), callNamed("refund"), callNamed("settle"), activities.Applied, "", "succeeded refunded reclaimed 1/0/1", "charge -40, refund 40, reclaim -40"},
+		{stateNamed("running"), callNamed("settle"), callNamed("close canceled"), activities.Refused, activities.WhyClosed, "succeeded 1/0/1", "charge -40"},
+		{stateNamed("running"), callNamed("close canceled"), callNamed("refund"), activities.Already, "", "canceled refunded 0/0/1", "charge -40, refund 40"},
+		{stateNamed("running"), callNamed("resolve write_off"), callNamed("close failed, next"), activities.Refused, activities.WhyClosed, "written_off refunded 0/0/1", "charge -40, refund 40"},
+		{stateNamed("refunded, 2 failed"), callNamed("park"), callNamed("record next failed"), activities.Refused, activities.WhyNotRunning, "dead_letter refunded 2/0/3", "charge -40, refund 40"},
+		{stateNamed("running, 1 failed"), callNamed("refund, next failed"), callNamed("park"), activities.Applied, "", "dead_letter refunded 2/0/3", "charge -40, refund 40"},
+		{stateNamed("retry granted"), callNamed("settle"), callNamed("park"), activities.Refused, activities.WhyNotRunning, "succeeded refunded reclaimed 3/2/3", "charge -40, refund 40, reclaim -40"},
 	} {
 		where := test.first.name + ", then " + test.second.name + " on " + test.state.name
 		key := w.make(test.state, 40)
@@ -286,6 +308,26 @@ func TestL13_TheLoserOfTwoDifferentMovementsIsToldTheTrueRow(t *testing.T) {
 	w.assertSound()
 }
 
+// shiftableClock makes clock_timestamp() of new sessions return Postgres' clock shifted by what shift sets.
+func (w *world) shiftableClock() (shift func(by string)) {
+	w.t.Helper()
+	for _, sql := range []string{
+		"CREATE SCHEMA fake", "GRANT USAGE ON SCHEMA fake TO reclaim_app",
+		"CREATE TABLE fake.shift AS SELECT interval '0' AS by", "GRANT SELECT ON fake.shift TO reclaim_app",
+		`CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
+			AS 'SELECT pg_catalog.clock_timestamp() + by FROM fake.shift'`,
+		"ALTER DATABASE " + w.database.Name + " SET search_path = fake, pg_catalog",
+	} {
+		_, err := w.admin.Exec(w.t.Context(), sql)
+		require.NoError(w.t, err)
+	}
+	return func(by string) {
+		w.t.Helper()
+		_, err := w.admin.Exec(w.t.Context(), "UPDATE fake.shift SET by = $1", by)
+		require.NoError(w.t, err)
+	}
+}
+
 // Any two calls, the second one waiting for the first, do and answer what they do and answer one after the other.
 func TestL13_TwoCallsInLineForTheLockAreAsTwoInARow(t *testing.T) {
 	t.Parallel()
@@ -295,7 +337,7 @@ func TestL13_TwoCallsInLineForTheLockAreAsTwoInARow(t *testing.T) {
 		"refund, next failed", "refund, cancel", "settle", "record next failed", "park",
 		"close failed, next", "close canceled", "resolve retry", "resolve deliver", "resolve write_off",
 	}
-	for _, state := range []jobState{jobStates[2], jobStates[6]} {
+	for _, state := range []jobState{stateNamed("running, 1 failed"), stateNamed("dead_letter")} {
 		for _, first := range names {
 			for _, second := range names {
 				where := first + ", then " + second + " on " + state.name
@@ -340,35 +382,22 @@ func TestL13_TwoCallsInLineForTheLockAreAsTwoInARow(t *testing.T) {
 func TestAJumpOfPostgresClockCostsOneTry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)
-	for _, sql := range []string{
-		"CREATE SCHEMA fake", "GRANT USAGE ON SCHEMA fake TO reclaim_app",
-		"CREATE TABLE fake.shift AS SELECT interval '0' AS by", "GRANT SELECT ON fake.shift TO reclaim_app",
-		`CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
-			AS 'SELECT pg_catalog.clock_timestamp() + by FROM fake.shift'`,
-		"ALTER DATABASE " + w.database.Name + " SET search_path = fake, pg_catalog",
-	} {
-		_, err := w.admin.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
-	proxy := schematest.NewLossyProxy(t, w.database.Address)
-	store := openStore(t, proxy.URL(w.database.AppURL), 4)
-	jobs := activities.NewJobs(store)
+	shift := w.shiftableClock()
+	jobs := activities.NewJobs(openStore(t, w.database.AppURL, 4))
 	w.topUp(tenant, account, 1000)
-	key := w.newKey()
-	for _, shift := range []string{"0", "1 hour", "-1 hour"} {
-		_, err := w.admin.Exec(t.Context(), "UPDATE fake.shift SET by = $1", shift)
-		require.NoError(t, err)
-		key = w.newKey()
+	for _, by := range []string{"0", "1 hour", "-1 hour"} {
+		shift(by)
+		key := w.newKey()
 		_, errorTypes, err := untilAnswered(func() (activities.ChargeAnswer, error) {
 			return jobs.ChargeJob(t.Context(), chargeOf(key, account, 40))
 		})
-		require.NoError(t, err, shift)
+		require.NoError(t, err, by)
 		tries := map[string]int{}
-		if shift == "1 hour" {
+		if by == "1 hour" {
 			tries[string(schema.ErrorTooLate)] = 1
 		}
-		assert.Equal(t, tries, errorTypes, shift)
-		assert.Equal(t, []string{"charge -40"}, w.entries(key), shift)
+		assert.Equal(t, tries, errorTypes, by)
+		assert.Equal(t, []string{"charge -40"}, w.entries(key), by)
 	}
 	w.assertSound()
 }

@@ -40,11 +40,11 @@ func assertOnceAtOnce(t *testing.T, answers []answered, where string) {
 	t.Helper()
 	applied := 0
 	for _, answer := range answers {
-		switch {
-		case answer.verdict == activities.Applied:
+		switch answer.verdict {
+		case activities.Applied:
 			applied++
 			answer.verdict = activities.Already
-		case answer.verdict == activities.Already:
+		case activities.Already:
 		default:
 			t.Errorf("%s: one of the losers was told %s %s of a row that is %s", where, answer.verdict, answer.why, toldRow(answer.row))
 			continue

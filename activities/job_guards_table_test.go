@@ -155,6 +155,15 @@ func callNamed(name string) guardCall {
 	panic("no such call: " + name)
 }
 
+func stateNamed(name string) jobState {
+	for _, state := range jobStates {
+		if state.name == name {
+			return state
+		}
+	}
+	panic("no such state: " + name)
+}
+
 // make brings a new job into the state.
 func (w *world) make(state jobState, cost int64) (key activities.JobKey) {
 	w.t.Helper()

@@ -15,7 +15,6 @@ import (
 type model struct {
 	balance   int64
 	row       activities.JobRow
-	account   string
 	entries   []string
 	lines     map[string]bool
 	decisions map[string]decided

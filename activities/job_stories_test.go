@@ -219,20 +219,15 @@ func TestRefusedDecisionsSayWhy(t *testing.T) {
 		{"running", "update invalid", "action must be one of three"},
 		{"retry granted", "resolve, id of signal", `the resolution id "d-4" stands for another decision: use a new id`},
 	} {
-		for _, state := range jobStates {
-			if state.name != test.state {
-				continue
-			}
-			key := w.make(state, 40)
-			decision := map[string]contract.Resolution{
-				"resolve retry": resolution("n", contract.ActionRetry), "resolve write_off": resolution("n", contract.ActionWriteOff),
-				"resolve deliver": resolution("n", contract.ActionDeliver), "update invalid": resolution("n", "burn"),
-				"resolve, id of signal": resolution("d-4", contract.ActionDeliver),
-			}[test.call]
-			request := activities.ResolveRequest{JobKey: key, Resolution: decision}
-			if test.call == "update invalid" {
-				request.Invalid = test.refusal
-			}
+		key := w.make(stateNamed(test.state), 40)
+		decision := map[string]contract.Resolution{
+			"resolve retry": resolution("n", contract.ActionRetry), "resolve write_off": resolution("n", contract.ActionWriteOff),
+			"resolve deliver": resolution("n", contract.ActionDeliver), "update invalid": resolution("n", "burn"),
+			"resolve, id of signal": resolution("d-4", contract.ActionDeliver),
+		}[test.call]
+		request := activities.ResolveRequest{JobKey: key, Resolution: decision}
+		if test.call == "update invalid" {
+			request.Invalid = test.refusal
 			answer, err := w.jobs.ResolveJob(t.Context(), request)
 			require.NoError(t, err)
 			assert.Equal(t, test.refusal, answer.Refusal, test.state)
@@ -261,7 +256,7 @@ func TestPeoplesWordsAreInTheEntry(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"render", "written off by ann: customer called"},
 		w.lines("SELECT reason FROM reclaim.ledger_entries WHERE job_id = $1 ORDER BY seq", writtenOff.JobID))
-	delivered := w.make(jobStates[6], 40)
+	delivered := w.make(stateNamed("dead_letter"), 40)
 	_, err = callNamed("resolve deliver").call(t.Context(), w.jobs, delivered, 40, 2)
 	require.NoError(t, err)
 	assert.Equal(t, "delivered, says ann: customer called (evidence: file 8841 is in the customer's bucket)", w.job(delivered).Reason)

@@ -104,7 +104,7 @@ func codeOf(err error) string {
 
 func wait(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !condition(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it never came about that %s", what)
 		}

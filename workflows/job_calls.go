@@ -47,8 +47,8 @@ func (j *meteredJob) parkJob(ctx workflow.Context, r activities.ParkRequest) act
 	return call(ctx, j, jobActivities.ParkJob, r, rowOf)
 }
 
-func (j *meteredJob) closeJob(ctx workflow.Context, r activities.CloseRequest) activities.JobAnswer {
-	return call(ctx, j, jobActivities.CloseJob, r, rowOf)
+func (j *meteredJob) closeJob(ctx workflow.Context, r activities.CloseRequest) {
+	call(ctx, j, jobActivities.CloseJob, r, rowOf)
 }
 
 func (j *meteredJob) resolveJob(ctx workflow.Context, r activities.ResolveRequest) activities.ResolveAnswer {

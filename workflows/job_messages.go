@@ -216,8 +216,8 @@ func (j *meteredJob) takeResolution(ctx workflow.Context, data []byte) {
 		request.Invalid = err.Error()
 		request.Resolution = recordable(decision, data)
 	}
-	answer := j.resolve(ctx, request)
-	if answer.Verdict == activities.Refused {
+	// A refusal is kept among the resolutions, except where its id is taken there.
+	if answer := j.resolve(ctx, request); answer.Why == activities.WhyIDReused {
 		j.recordEvent(ctx, activities.EventMessageRefused, 0, "resolve: "+answer.Refusal)
 	}
 }

@@ -437,6 +437,23 @@ func TestResolveBySignal(t *testing.T) {
 		assert.Equal(t, contract.StateSucceeded, s.result.State)
 		assert.Equal(t, "charge refund reclaim", s.entries())
 	})
+	t.Run("deliver while the work delivers too: the row's result counts", func(t *testing.T) {
+		s := newStage(t, hangs())
+		s.at(time.Second, func() { s.signal(contract.ResolveMessage, decision("r1", contract.ActionDeliver)) })
+		s.jobs.during["ResolveJob"] = func() {
+			ended := make(chan struct{})
+			s.env.RegisterDelayedCallback(func() {
+				s.plays[0].end(delivers(0, "v"))
+				close(ended)
+			}, 0)
+			<-ended
+		}
+		s.run()
+		assert.Equal(t, 1, s.jobs.count("SettleJob"))
+		assert.Equal(t, "charge", s.entries())
+		assert.Equal(t, "deliver by ada", s.result.Reason)
+		assert.Equal(t, "null", string(s.result.Output))
+	})
 	t.Run("the same decision twice has effect once", func(t *testing.T) {
 		s := newStage(t, fails(0, "x"), delivers(20*time.Second, 1)).spec(func(j *contract.Job) { j.Retry.MaxAttempts = 1 })
 		for i := range 3 {
@@ -453,8 +470,7 @@ func TestResolveBySignal(t *testing.T) {
 		s.at(time.Second, func() { s.signal(contract.ResolveMessage, decision("r1", contract.ActionRetry)) })
 		s.run()
 		assert.Equal(t, contract.ResolutionRefused, s.row().resolutions["r1"].outcome)
-		assert.Equal(t, []string{"resolve: retry is not possible while the job is running"},
-			s.told(activities.EventMessageRefused))
+		assert.Empty(t, s.told(activities.EventMessageRefused), "it is told once")
 	})
 	t.Run("invalid: recorded as refused under its id, or under one made from it", func(t *testing.T) {
 		s := newStage(t, delivers(10*time.Second, 1))

@@ -630,6 +630,7 @@ func TestTakingAJobUp(t *testing.T) {
 		s.run()
 		assert.Equal(t, "charge refund reclaim", s.entries())
 		assert.Equal(t, 0, s.jobs.count("RefundJob"))
+		assert.Len(t, s.timers, 1, "the work's")
 		assert.Equal(t, contract.WorkMeta{Tenant: "acme", JobID: "j1", Attempt: 2,
 			PromiseDeadline: "2026-03-01T12:00:20Z", IdempotencyKey: "job/acme/j1/2"}, s.plays[0].meta)
 	})

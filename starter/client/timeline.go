@@ -107,7 +107,7 @@ func deliveredInWords(row *db.ReclaimJob) string {
 func resolutionMoment(r db.ReclaimResolution) Moment {
 	text := fmt.Sprintf("%s decided %s: %s", r.Operator, r.Action, r.Reason)
 	if r.Action == string(contract.ActionRetry) {
-		text = fmt.Sprintf("%s granted %d more attempts: %s", r.Operator, r.Attempts, r.Reason)
+		text = fmt.Sprintf("%s granted %d more: %s", r.Operator, r.Attempts, r.Reason)
 	}
 	if r.Evidence != "" {
 		text += " (evidence: " + r.Evidence + ")"

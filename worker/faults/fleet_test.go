@@ -48,16 +48,12 @@ func TestT32_RollingTheFleetLosesAndDoublesNothing(t *testing.T) {
 				if n%3 == 0 {
 					promise = time.Second
 				}
-				unnoted := *s
-				verdict, err := s.client.StartJob(s.ctx(), unnoted.job(id, promised(promise)))
+				verdict, err := s.client.StartJob(s.ctx(), s.job(id, promised(promise)))
 				assert.NoError(t, err)
 				assert.NotEqual(t, contract.VerdictDeclined, verdict.Verdict)
 				started.Add(1)
 			}
 		})
-	}
-	for n := range jobs {
-		s.jobs = append(s.jobs, fmt.Sprintf("j%d", n))
 	}
 	go func() {
 		defer close(numbers)

@@ -22,6 +22,8 @@ const (
 	// overdue is how long the work goes on after the promise: longer than the 10 to 15 s that a new worker needs to take
 	// over, so that the refund is always made before the delivery.
 	overdue = 30 * time.Second
+	// killedTimeout is soon over where an overloaded server hands the work to nobody.
+	killedTimeout = time.Minute
 )
 
 // killStage gives a stage whose runs are carried by worker processes of its own, and whose work outlasts the promise.
@@ -80,7 +82,7 @@ func TestAWorkerKilledAfterAnyEventLosesAndDoublesNothing(t *testing.T) {
 			s, done := killStage(t)
 			first := s.startChild("")
 			began := time.Now()
-			s.startPlain(s.job("j1", promised(killedPromise)), "j1")
+			s.startPlain(s.job("j1", promised(killedPromise), timeout(killedTimeout)), "j1")
 			s.reachesEvent("j1", number)
 			first.kill()
 			events := len(s.history("j1", ""))
@@ -127,7 +129,7 @@ func killInFlight(t *testing.T, name, how string, canceled bool) {
 	} else {
 		release = proxy.Hold(statement(name))
 	}
-	s.startPlain(s.job("j1", promised(killedPromise)), "j1")
+	s.startPlain(s.job("j1", promised(killedPromise), timeout(killedTimeout)), "j1")
 	within(t, s.patience, name+" is in flight", func() bool { return proxy.Held()+proxy.Lost() > 0 })
 	first.kill()
 	if how == "arrives after the death" {

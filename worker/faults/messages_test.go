@@ -23,6 +23,7 @@ import (
 // proxiedStage gives a stage whose runs are carried by a worker of its own, which reaches Postgres through the proxy.
 func proxiedStage(t *testing.T) (*stage, *schematest.LossyProxy) {
 	t.Helper()
+	needsQuiet(t)
 	t.Parallel()
 	w := sharedWorld(t)
 	proxy := schematest.NewLossyProxy(t, w.database.Address)
@@ -299,8 +300,11 @@ func TestADeliveryOfARunningJobByAPersonEndsItsRun(t *testing.T) {
 	s.assertDelivered(s.runEnds("j1"))
 }
 
+// It runs alone: Temporal fails a task during which 100 signals arrive, so that a machine on which a task takes 2 s makes
+// no headway before the storm is over.
 func TestT8_ASignalStormNeitherStopsTheEndNorLosesADecision(t *testing.T) {
-	s := newStage(t)
+	needsQuiet(t)
+	s := sharedWorld(t).stage(t, "")
 	s.startCharged(s.job("j1"))
 	call := s.next("j1")
 	ended := make(chan struct{})
@@ -315,7 +319,6 @@ func TestT8_ASignalStormNeitherStopsTheEndNorLosesADecision(t *testing.T) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	t.Cleanup(tick.Stop)
 	ctx := s.ctx()
-	// A machine so slow that it takes longer over a signal than there is between two could not end before the storm.
 	over := time.After(15 * time.Second)
 	senders.Go(func() {
 		for n := 0; ; n++ {
@@ -468,7 +471,7 @@ func TestT28_AWorkflowRetryPolicyAndRunTimeoutOfTheCallerChargeOnce(t *testing.T
 	s := newStage(t)
 	s.cast("j1", stubborn)
 	first := s.startPlain(s.job("j1"), "j1", func(o *client.StartWorkflowOptions) {
-		o.WorkflowRunTimeout = 5 * time.Second
+		o.WorkflowRunTimeout = 10 * time.Second
 		o.RetryPolicy = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1}
 	})
 	eventually(t, "the server repeats the workflow", func() bool { return s.newestRun("j1") != first.GetRunID() })
@@ -484,9 +487,9 @@ func TestT25_AJobWhoseRunTimedOutIsTakenUp(t *testing.T) {
 	s.startPlain(job, "j1", func(o *client.StartWorkflowOptions) { o.WorkflowRunTimeout = 8 * time.Second })
 	first := s.next("j1")
 	eventually(t, "the run timed out", func() bool {
-		described, err := s.temporal.DescribeWorkflowExecution(s.ctx(), job.WorkflowID(), "")
+		described, err := s.temporal.DescribeWorkflow(s.ctx(), job.WorkflowID(), "")
 		require.NoError(t, err)
-		return described.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT
+		return described.Status == enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT
 	})
 	assert.Equal(t, "charge", s.story("j1"), "nobody was there to refund")
 	_, err := s.client.AwaitJob(s.ctx(), s.tenant, "j1")

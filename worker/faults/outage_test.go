@@ -55,24 +55,17 @@ func (c *crowd) startAll() {
 				}
 				takes := 4*time.Second + time.Duration(n)*8*time.Second/outageJobs
 				c.cast(c.id(n), func(p *part) { p.work = c.work(takes) })
-				verdict, err := c.client.StartJob(c.ctx(), c.numbered(n, promised(promise), timeout(15*time.Second), attempts(5)))
+				verdict, err := c.client.StartJob(c.ctx(), c.job(c.id(n), promised(promise), timeout(15*time.Second), attempts(5)))
 				assert.NoError(c.t, err)
 				assert.Equal(c.t, contract.VerdictCharged, verdict.Verdict)
 			}
 		})
 	}
 	for n := range outageJobs {
-		c.jobs = append(c.jobs, c.id(n))
 		numbers <- n
 	}
 	close(numbers)
 	submitters.Wait()
-}
-
-// numbered is job without the note of its id, which is not for concurrent use.
-func (c *crowd) numbered(n int, change ...func(*contract.Job)) contract.Job {
-	copied := *c.stage
-	return copied.job(c.id(n), change...)
 }
 
 // work recognises its idempotency key and takes the time once.
@@ -118,8 +111,14 @@ func (c *crowd) endWell() {
 // stays waits for the length of an outage: time is what this is about.
 func stays(d time.Duration) { <-time.After(d) }
 
-func TestJobsSurvivePostgresBeingAway(t *testing.T) {
+// The outages are played before the other tests, which would take the machine's time from them.
+func TestJobsSurviveOutages(t *testing.T) {
 	needsFaults(t)
+	t.Run("Postgres is away", postgresAway)
+	t.Run("Temporal is killed", temporalKilled)
+}
+
+func postgresAway(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -150,8 +149,7 @@ func TestJobsSurvivePostgresBeingAway(t *testing.T) {
 	t.Logf("the last job ended %s after Postgres was back", time.Since(back).Round(time.Millisecond))
 }
 
-func TestJobsSurviveTemporalBeingKilled(t *testing.T) {
-	needsFaults(t)
+func temporalKilled(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

@@ -38,8 +38,12 @@ const (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The tests wait far more than they compute.
-	if err := flag.Set("test.parallel", "64"); err != nil {
+	// The tests wait far more than they compute, those that kill and stop things most of all.
+	parallel := "20"
+	if faultsWanted() {
+		parallel = "64"
+	}
+	if err := flag.Set("test.parallel", parallel); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -61,10 +65,20 @@ var (
 	}{}
 )
 
+func faultsWanted() bool { return os.Getenv(faultsEnv) == "1" }
+
+// needsQuiet skips a test that runs with every `go test` where the machine is busy with those that take minutes.
+func needsQuiet(t *testing.T) {
+	t.Helper()
+	if faultsWanted() {
+		t.Skipf("runs without %s", faultsEnv)
+	}
+}
+
 // needsFaults skips a test that takes minutes unless it was asked for.
 func needsFaults(t *testing.T) {
 	t.Helper()
-	if os.Getenv(faultsEnv) != "1" {
+	if !faultsWanted() {
 		t.Skipf("kills processes and stops servers for minutes: run it with `make test-faults` (%s=1)", faultsEnv)
 	}
 }
@@ -150,6 +164,8 @@ func (w *world) startWorker(t *testing.T, store *schema.Store, queue string) (st
 	worker := sdkworker.New(w.temporal, queue, sdkworker.Options{
 		WorkerStopTimeout:                       10 * time.Second,
 		MaxConcurrentLocalActivityExecutionSize: 32,
+		// A busy machine with the race detector on may well keep a workflow from the processor for a second.
+		DeadlockDetectionTimeout: 20 * time.Second,
 	})
 	workflows.Register(worker)
 	workflows.RegisterActivities(worker, activities.NewJobs(store))
