@@ -63,6 +63,10 @@ test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones t
 test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs (minutes)
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname -- $(RACE) -timeout 25m ./worker/faults/...
 
+.PHONY: bench
+bench: install build ## measure jobs against plain workflows, and the guards against pgbench (docs/benchmarks.md)
+	@bin/worker dev --ephemeral -- sh -c 'bin/starter bench --jobs 2000 && bin/starter bench --guards --jobs 20000 --concurrency 16'
+
 .PHONY: lint
 lint: $(GOLANGCI) $(WORKFLOWCHECK) ## hold the code's rules: vet, linters, import arrows, deterministic workflows
 	@$(GOLANGCI) run ./...

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -18,12 +19,18 @@ func devCommand() *cobra.Command {
 	var options devstack.Options
 	var fresh, ephemeral bool
 	command := &cobra.Command{
-		Use:   "dev",
+		Use:   "dev [-- COMMAND [ARGUMENT…]]",
 		Short: "Run everything on this machine: Postgres, Temporal with its Web UI, and the workers",
 		Long: "Run everything on this machine until Ctrl-C, without Docker: Postgres, Temporal with its Web UI, " +
-			"Reclaim's worker and the example work's. The data is kept, and a second start finds it.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+			"Reclaim's worker and the example work's. The data is kept, and a second start finds it. With a command after " +
+			"--, run that against the stack instead of waiting, and stop when it ends.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
+				return fmt.Errorf("dev takes no argument %q: a command to run comes after --: %w", args[0], errUsage)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if ephemeral && (fresh || options.Dir != "") {
 				return fmt.Errorf("--ephemeral keeps nothing, so it does not go with --data or --fresh: %w", errUsage)
 			}
@@ -34,7 +41,7 @@ func devCommand() *cobra.Command {
 				}
 				options.Dir = filepath.Join(cache, "reclaim", "dev")
 			}
-			return dev(cmd.Context(), options, fresh, cmd.OutOrStdout())
+			return dev(cmd.Context(), options, fresh, args, cmd.OutOrStdout())
 		},
 	}
 	flags := command.Flags()
@@ -47,8 +54,8 @@ func devCommand() *cobra.Command {
 	return command
 }
 
-// dev runs the stack until ctx ends or a part of it does.
-func dev(ctx context.Context, options devstack.Options, fresh bool, out io.Writer) (err error) {
+// dev runs the stack until ctx ends, a part of it does, or the command that was given has ended.
+func dev(ctx context.Context, options devstack.Options, fresh bool, run []string, out io.Writer) (err error) {
 	options.Progress = func(line string) { fmt.Fprintln(out, "  "+line) }
 	if options.Program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program, to run the workers with: %w", err)
@@ -68,6 +75,9 @@ func dev(ctx context.Context, options devstack.Options, fresh bool, out io.Write
 		return err
 	}
 	defer func() { err = errors.Join(err, stopStack(stack, out)) }()
+	if len(run) > 0 {
+		return runAgainst(ctx, stack, run, out)
+	}
 	data := "kept: the next start finds it"
 	if options.Dir == "" {
 		data = "deleted at the end"
@@ -76,6 +86,20 @@ func dev(ctx context.Context, options devstack.Options, fresh bool, out io.Write
 		return err
 	}
 	return stack.Wait(ctx)
+}
+
+// runAgainst runs a command in the stack's environment.
+func runAgainst(ctx context.Context, stack *devstack.Stack, run []string, out io.Writer) error {
+	file, err := stack.WriteEnvironment()
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, "sh", append([]string{"-c", `. "$0" && exec "$@"`, file}, run...)...)
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, out, os.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("run %s: %w", run[0], err)
+	}
+	return nil
 }
 
 // tellAddresses says where everything is, what becomes of the data, and how to use it all from another terminal.
