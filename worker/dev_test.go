@@ -70,7 +70,7 @@ func startDev(t *testing.T, options devstack.Options) *running {
 	r := &running{stop: stop, ended: make(chan error, 1)}
 	out := &console{}
 	go func() {
-		r.ended <- dev(ctx, options, false, out)
+		r.ended <- dev(ctx, options, false, nil, out)
 		close(r.ended)
 	}()
 	t.Cleanup(func() {
