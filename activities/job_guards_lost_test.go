@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -339,6 +340,9 @@ func TestL13_TwoCallsInLineForTheLockAreAsTwoInARow(t *testing.T) {
 	}
 	for _, state := range []jobState{stateNamed("running, 1 failed"), stateNamed("dead_letter")} {
 		for _, first := range names {
+			if regexp.MustCompile(` refused | already `).MatchString(expectedLine(state, callNamed(first))) {
+				continue // it leaves nothing for the second one to see
+			}
 			for _, second := range names {
 				where := first + ", then " + second + " on " + state.name
 				inARow, inLine := w.make(state, 40), w.make(state, 40)
