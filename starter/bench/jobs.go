@@ -82,8 +82,8 @@ const (
 func noop(context.Context, json.RawMessage, json.RawMessage) (string, error) { return "done", nil }
 
 // plain is the workflow that jobs are compared with: it runs the work and nothing else.
-func plain(ctx workflow.Context, input converter.RawValue) (string, error) {
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+func plain(ctx workflow.Context, queue string, input converter.RawValue) (string, error) {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: queue, StartToCloseTimeout: time.Minute})
 	var result string
 	err := workflow.ExecuteActivity(ctx, workActivity, input, input).Get(ctx, &result)
 	return result, err
@@ -98,19 +98,16 @@ func Jobs(ctx context.Context, system System, o Options) (JobsReport, error) {
 			o.Jobs, o.Blocks, o.Concurrency), nil)
 	}
 	session := strings.ToLower(rand.Text()[:10])
-	queue := "bench-" + session
 	if err := fund(ctx, system.Client, session); err != nil {
 		return JobsReport{}, err
 	}
-	w := worker.New(system.Temporal, queue, worker.Options{})
-	w.RegisterActivityWithOptions(noop, activity.RegisterOptions{Name: workActivity})
-	w.RegisterWorkflowWithOptions(plain, workflow.RegisterOptions{Name: plainType})
-	if err := w.Start(); err != nil {
-		return JobsReport{}, fmt.Errorf("start the bench's own worker: %w", err)
+	b := &run{System: system, Options: o, session: session, work: "bench-work-" + session, plain: "bench-plain-" + session}
+	stop, err := b.startWorkers()
+	if err != nil {
+		return JobsReport{}, err
 	}
-	defer w.Stop()
+	defer stop()
 
-	b := &run{System: system, Options: o, session: session, queue: queue}
 	var jobTime, plainTime time.Duration
 	// One small block of each warms caches and pollers up and is not counted.
 	for _, block := range []func(context.Context, int, int) (time.Duration, error){b.jobBlock, b.plainBlock} {
@@ -146,7 +143,6 @@ func Jobs(ctx context.Context, system System, o Options) (JobsReport, error) {
 		Ratio:          plainTime.Seconds() / jobTime.Seconds(),
 		StartToCharged: quantiles(b.charged), StartToDelivered: quantiles(b.delivered),
 	}
-	var err error
 	report.EventsPerJob, report.BytesPerJob, err = b.historySizes(ctx)
 	return report, err
 }
@@ -169,12 +165,30 @@ type run struct {
 	System
 	Options
 	session string
-	queue   string
+	// work and plain are the task queues of the no-op work, which both kinds run, and of the plain workflows.
+	work, plain string
 
 	mu        sync.Mutex
 	charged   []time.Duration
 	delivered []time.Duration
 	ids       []string
+}
+
+// startWorkers polls for the work and, with what a job's worker has too, for the plain workflows.
+func (b *run) startWorkers() (stop func(), err error) {
+	scaling := worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{})
+	crew := worker.New(b.Temporal, b.work, worker.Options{ActivityTaskPollerBehavior: scaling})
+	crew.RegisterActivityWithOptions(noop, activity.RegisterOptions{Name: workActivity})
+	if err := crew.Start(); err != nil {
+		return nil, fmt.Errorf("start the worker of the no-op work: %w", err)
+	}
+	decider := worker.New(b.Temporal, b.plain, worker.Options{WorkflowTaskPollerBehavior: scaling})
+	decider.RegisterWorkflowWithOptions(plain, workflow.RegisterOptions{Name: plainType})
+	if err := decider.Start(); err != nil {
+		crew.Stop()
+		return nil, fmt.Errorf("start the worker of the plain workflows: %w", err)
+	}
+	return func() { decider.Stop(); crew.Stop() }, nil
 }
 
 // each calls one for every number below n, Concurrency at a time, and returns how long all took.
@@ -211,7 +225,7 @@ func (b *run) jobBlock(ctx context.Context, block, size int) (time.Duration, err
 			Tenant: Tenant, JobID: fmt.Sprintf("%s-%d-%d", b.session, block, number), Account: account(number), Cost: 1,
 			Actor: "bench", Promise: contract.Duration(time.Minute),
 			Work: contract.Work{
-				Activity: workActivity, TaskQueue: b.queue, Input: json.RawMessage(`{"width":64}`),
+				Activity: workActivity, TaskQueue: b.work, Input: json.RawMessage(`{"width":64}`),
 				Timeout: contract.Duration(time.Minute),
 			},
 		}
@@ -275,8 +289,8 @@ func (b *run) finished(ctx context.Context, started temporalclient.WorkflowRun) 
 func (b *run) plainBlock(ctx context.Context, block, size int) (time.Duration, error) {
 	return b.each(ctx, size, func(ctx context.Context, number int) error {
 		started, err := b.Temporal.ExecuteWorkflow(ctx, temporalclient.StartWorkflowOptions{
-			ID: fmt.Sprintf("bench/%s/%d/%d", b.session, block, number), TaskQueue: b.queue,
-		}, plainType, rawJSON([]byte(`{"width":64}`)))
+			ID: fmt.Sprintf("bench/%s/%d/%d", b.session, block, number), TaskQueue: b.plain,
+		}, plainType, b.work, rawJSON([]byte(`{"width":64}`)))
 		if err != nil {
 			return fmt.Errorf("start a plain workflow: %w", err)
 		}
