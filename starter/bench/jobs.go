@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	temporalclient "go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -260,15 +259,11 @@ func (b *run) runJob(ctx context.Context, job contract.Job) error {
 		}
 		return b.finished(ctx, b.Temporal.GetWorkflow(ctx, job.WorkflowID(), ""))
 	}
-	raw, _, err := job.Encode()
+	raw, job, err := job.Encode()
 	if err != nil {
 		return err
 	}
-	started, err := b.Temporal.ExecuteWorkflow(ctx, temporalclient.StartWorkflowOptions{
-		ID: job.WorkflowID(), TaskQueue: b.TaskQueue,
-		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-	}, contract.MeteredJobWorkflow, rawJSON(raw))
+	started, err := b.Temporal.ExecuteWorkflow(ctx, b.Client.StartOptions(job), contract.MeteredJobWorkflow, rawJSON(raw))
 	if err != nil {
 		return fmt.Errorf("start job %s: %w", job.JobID, err)
 	}

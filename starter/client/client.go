@@ -42,9 +42,11 @@ func jobPayload(raw []byte) converter.RawValue {
 	})
 }
 
-// startOptions are how every run of a job is started: an open run is joined, and a closed id may run again, since the
-// row decides what that run does.
-func (c *Client) startOptions(job contract.Job) client.StartWorkflowOptions {
+// StartOptions are how every run of a job is started, for callers who start the workflow themselves: an open run is
+// joined, and a closed id may run again, since the row decides what that run does. The search attributes say from the
+// start what nearly every run would otherwise have to say in an event of its own, which costs the server about a tenth
+// of the whole job; the first task corrects a job that is declined, or refunded already.
+func (c *Client) StartOptions(job contract.Job) client.StartWorkflowOptions {
 	summary := job.Summary
 	if summary == "" {
 		summary = job.Work.Activity
@@ -57,6 +59,7 @@ func (c *Client) startOptions(job contract.Job) client.StartWorkflowOptions {
 		TypedSearchAttributes: temporal.NewSearchAttributes(
 			temporal.NewSearchAttributeKeyKeyword(contract.AttributeTenant).ValueSet(job.Tenant),
 			temporal.NewSearchAttributeKeyKeyword(contract.AttributeAccount).ValueSet(job.Account),
+			temporal.NewSearchAttributeKeyKeyword(contract.AttributeMoney).ValueSet(contract.MoneyCharged),
 		),
 		StaticSummary: contract.Clip(fmt.Sprintf("%d credits · %s · %s/%s", job.Cost, summary, job.Tenant, job.Account), 200),
 	}

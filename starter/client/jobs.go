@@ -65,7 +65,7 @@ func (c *Client) StartJobJSON(ctx context.Context, raw []byte) (contract.ChargeV
 
 func (c *Client) submit(ctx context.Context, job contract.Job, raw []byte, submission string) (contract.ChargeVerdict, error) {
 	tried := "start job " + job.JobID
-	start := c.temporal.NewWithStartWorkflowOperation(c.startOptions(job), contract.MeteredJobWorkflow, jobPayload(raw))
+	start := c.temporal.NewWithStartWorkflowOperation(c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload(raw))
 	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start,
 		UpdateOptions: client.UpdateWorkflowOptions{
@@ -282,7 +282,7 @@ func (c *Client) ReportOutcome(ctx context.Context, tenant, jobID string, outcom
 		return fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
 	}
 	_, err = c.temporal.SignalWithStartWorkflow(ctx, job.WorkflowID(), contract.OutcomeSignal, jobPayload(raw),
-		c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+		c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
 	return translate(tried, err)
 }
 
@@ -310,7 +310,7 @@ func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision con
 	if err != nil {
 		return none, fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
 	}
-	start := c.temporal.NewWithStartWorkflowOperation(c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	start := c.temporal.NewWithStartWorkflowOperation(c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
 	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start,
 		UpdateOptions: client.UpdateWorkflowOptions{
@@ -382,7 +382,7 @@ func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 		return fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
 	}
 	// Temporal accepts the cancel of a closed run and does nothing: the open one is joined, or started, first.
-	_, err = c.temporal.ExecuteWorkflow(ctx, c.startOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	_, err = c.temporal.ExecuteWorkflow(ctx, c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
 	if err == nil {
 		err = c.temporal.CancelWorkflow(ctx, id, "")
 	}

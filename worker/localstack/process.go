@@ -205,7 +205,7 @@ func killFamily(pids []int, limit time.Duration) error {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("process %d did not end %s after it was killed", pid, limit)
 			}
-			time.Sleep(5 * time.Millisecond)
+			<-time.After(5 * time.Millisecond)
 		}
 	}
 	return nil

@@ -257,7 +257,7 @@ func writeAtomically(file string, write func(io.Writer) error) (err error) {
 		return err
 	}
 	// After the rename the name is gone and this does nothing.
-	defer os.Remove(temp.Name())
+	defer func() { _ = os.Remove(temp.Name()) }()
 	// CreateTemp makes files that only the worker's own user can read, and results are for others.
 	err = errors.Join(write(temp), temp.Chmod(0o644), temp.Sync(), temp.Close())
 	if err != nil {
