@@ -49,7 +49,9 @@ func (a *app) bench(ctx context.Context, options bench.Options, guards bool) err
 	if e.taskQueue == "" {
 		e.taskQueue = contract.TaskQueue
 	}
-	store, err := schema.Open(ctx, e.databaseURL, schema.Options{MaxConns: int32(options.Concurrency), Name: "reclaim-bench"})
+	store, err := schema.Open(ctx, e.databaseURL, schema.Options{
+		MaxConns: int32(options.Concurrency), StatementTimeout: -1, Name: "reclaim-bench",
+	})
 	if err != nil {
 		return usagef("%w", err)
 	}
@@ -68,7 +70,19 @@ func (a *app) bench(ctx context.Context, options bench.Options, guards bool) err
 		if err != nil {
 			return err
 		}
-		return a.show(lines, func(w io.Writer) { guardsTable(w, lines) })
+		depth, err := bench.Depth(ctx, store)
+		if err != nil {
+			return err
+		}
+		value := struct {
+			Statements []bench.GuardLine `json:"statements"`
+			Depth      bench.DepthReport `json:"depth"`
+		}{lines, depth}
+		return a.show(value, func(w io.Writer) {
+			guardsTable(w, lines)
+			_, _ = fmt.Fprintf(w, "\ncharge on an account of %d entries: p50 %.2f ms; of %d entries: p50 %.2f ms; ratio %.2f\n",
+				depth.ShortEntries, depth.ShortMillis.P50, depth.LongEntries, depth.LongMillis.P50, depth.Ratio)
+		})
 	}
 	report, err := bench.Jobs(ctx, bench.System{Temporal: temporal, Store: store, Client: c, TaskQueue: e.taskQueue}, options)
 	if err != nil {

@@ -1,0 +1,14 @@
+-- name: FillAccount :exec
+-- Makes an account with a history of @entries top-ups of one credit each, as if each had been made by its own
+-- operation. For measuring only.
+WITH numbers AS (
+    SELECT generate_series(1, @entries::bigint) AS n
+), account AS (
+    INSERT INTO reclaim.accounts (tenant_id, account_id, asset, balance, seq)
+    VALUES (@tenant_id, @account_id, 'CREDIT', @entries, @entries)
+), claimed AS (
+    INSERT INTO reclaim.operations (tenant_id, actor, kind, key, fingerprint, subject_id, entry_seq)
+    SELECT @tenant_id, 'bench', 'topup', @account_id || '-' || n, 'bench', @account_id, n FROM numbers
+)
+INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, reason)
+SELECT @tenant_id, @account_id, n, 'topup', 1, n, 'bench' FROM numbers;
