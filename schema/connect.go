@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -48,8 +50,8 @@ type Options struct {
 
 // Open prepares a Store for the database URL. It does not connect: the first use does, and every later use connects
 // again where a connection was lost.
-func Open(ctx context.Context, url string, options Options) (*Store, error) {
-	config, err := pgxpool.ParseConfig(url)
+func Open(ctx context.Context, databaseURL string, options Options) (*Store, error) {
+	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("read DATABASE_URL: %w", redact(err))
 	}
@@ -119,4 +121,22 @@ func redact(err error) error {
 			"(its text is withheld, since it may hold a password)")
 	}
 	return err
+}
+
+// CheckURL finds the mistakes of a database URL that can be named without quoting it: it may hold a password.
+// A key=value list, which Postgres' own programs read too, is left to the driver.
+func CheckURL(text string) error {
+	if !strings.Contains(text, "://") {
+		return nil
+	}
+	parsed, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return errors.New("is not a URL: escape special characters of the password with %XX")
+	case parsed.Scheme != "postgres" && parsed.Scheme != "postgresql":
+		return fmt.Errorf("must begin with postgres://, not %s://", parsed.Scheme)
+	case strings.Trim(parsed.Path, "/") == "":
+		return errors.New("names no database: end it with /database")
+	}
+	return nil
 }

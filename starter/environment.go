@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"strings"
 
@@ -32,14 +31,8 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 	mistake := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(format, args...)) }
 	if e.databaseURL == "" {
 		mistake("DATABASE_URL is missing: set it to postgres://user:password@host:port/database")
-	} else if strings.Contains(e.databaseURL, "://") {
-		// The URL is never quoted: it may hold a password.
-		parsed, err := url.Parse(e.databaseURL)
-		if err != nil {
-			mistake("DATABASE_URL is not a URL: escape special characters of the password with %%XX")
-		} else if parsed.Scheme != "postgres" && parsed.Scheme != "postgresql" {
-			mistake("DATABASE_URL must begin with postgres://, not %s://", parsed.Scheme)
-		}
+	} else if err := schema.CheckURL(e.databaseURL); err != nil {
+		mistake("DATABASE_URL %w", err)
 	}
 	if len(e.taskQueue) > 200 || strings.HasPrefix(e.taskQueue, "/_sys/") {
 		mistake("RECLAIM_TASK_QUEUE must have at most 200 characters and not begin with /_sys/")

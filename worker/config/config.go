@@ -4,13 +4,13 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 
+	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
@@ -48,7 +48,7 @@ func Load(getenv func(string) string) (Config, error) {
 	for _, database := range []struct{ name, url string }{
 		{"DATABASE_URL", c.DatabaseURL}, {"RECLAIM_MIGRATE_URL", getenv("RECLAIM_MIGRATE_URL")},
 	} {
-		if err := checkURL(database.url); err != nil {
+		if err := schema.CheckURL(database.url); err != nil {
 			mistake("%s %w", database.name, err)
 		}
 	}
@@ -87,21 +87,4 @@ func LoadTemporal() (client.Options, error) {
 		options.HostPort = client.DefaultHostPort
 	}
 	return options, nil
-}
-
-// checkURL finds the mistakes of a database URL that can be named without quoting it: it may hold a password.
-func checkURL(text string) error {
-	if !strings.Contains(text, "://") {
-		return nil
-	}
-	parsed, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return errors.New("is not a URL: escape special characters of the password with %XX")
-	case parsed.Scheme != "postgres" && parsed.Scheme != "postgresql":
-		return fmt.Errorf("must begin with postgres://, not %s://", parsed.Scheme)
-	case strings.Trim(parsed.Path, "/") == "":
-		return errors.New("names no database: end it with /database")
-	}
-	return nil
 }
