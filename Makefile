@@ -61,7 +61,7 @@ test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones t
 
 .PHONY: test-faults
 test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs (minutes)
-	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname -- $(RACE) -timeout 25m ./worker/faults/...
+	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/...
 
 .PHONY: bench
 bench: install build ## measure jobs against plain workflows, and the guards against pgbench (docs/benchmarks.md)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // the database/sql driver that goose runs on
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -78,8 +80,11 @@ func CheckVersion(ctx context.Context, store *Store) error {
 	var version int64
 	err := store.Pool.QueryRow(ctx,
 		"SELECT coalesce(max(version_id), 0) FROM reclaim.schema_migrations WHERE is_applied").Scan(&version)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (pg.Code == "42P01" || pg.Code == "3F000") {
+		return fmt.Errorf("the database has no schema of Reclaim's: run `worker migrate` first: %w", err)
+	}
 	if err != nil {
-		return fmt.Errorf("read the schema's version (run `worker migrate` if it was never run): %w", err)
+		return fmt.Errorf("read the schema's version: %w", err)
 	}
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {

@@ -37,7 +37,7 @@ func (c *Client) StartJobJSON(ctx context.Context, raw []byte) (contract.ChargeV
 		return contract.ChargeVerdict{}, err
 	}
 	// The row answers what needs no run: another run would only hide the real one in the Web UI.
-	if verdict, done, err := c.verdictFromRow(ctx, job); done || err != nil {
+	if verdict, done, err := c.verdictFromRow(ctx, job, false); done || err != nil {
 		return verdict, err
 	}
 	// The update id belongs to this submission and its retries: under a fixed one, a job that was declined and is
@@ -51,8 +51,8 @@ func (c *Client) StartJobJSON(ctx context.Context, raw []byte) (contract.ChargeV
 		if code := contract.CodeOf(err); code != contract.CodeUnavailable || !transient(err) || ctx.Err() != nil {
 			return contract.ChargeVerdict{}, err
 		}
-		// A run takes only so many updates; and while Temporal is away, the row may know.
-		if verdict, done, rowErr := c.verdictFromRow(ctx, job); done && rowErr == nil {
+		// While Temporal is away, the row may know.
+		if verdict, done, rowErr := c.verdictFromRow(ctx, job, takesNoUpdates(err)); done && rowErr == nil {
 			return verdict, nil
 		}
 		select {
@@ -73,11 +73,14 @@ func (c *Client) submit(ctx context.Context, job contract.Job, raw []byte, submi
 			WaitForStage: client.WorkflowUpdateStageCompleted,
 		},
 	})
-	if err != nil {
-		return contract.ChargeVerdict{}, translate(tried, err)
-	}
 	var verdict contract.ChargeVerdict
-	return verdict, translate(tried, handle.Get(ctx, &verdict))
+	if err == nil {
+		err = handle.Get(ctx, &verdict)
+	}
+	if err != nil && ctx.Err() != nil {
+		tried += fmt.Sprintf(" (a run that is there charges once a worker polls the task queue %s)", c.taskQueue)
+	}
+	return verdict, translate(tried, err)
 }
 
 // transient says whether an answer from Temporal may be different in a moment.
@@ -88,8 +91,15 @@ func transient(err error) bool {
 	return !invalid && !denied && !namespace
 }
 
-// verdictFromRow answers a submission of a job whose row decides it: a conflict, or a job that is closed.
-func (c *Client) verdictFromRow(ctx context.Context, job contract.Job) (contract.ChargeVerdict, bool, error) {
+// takesNoUpdates says whether the run has had all the updates that it takes. There is an open run then.
+func takesNoUpdates(err error) bool {
+	_, full := errors.AsType[*serviceerror.FailedPrecondition](err)
+	return full
+}
+
+// verdictFromRow answers a submission of a job whose row decides it: a conflict, or a job that is closed, or an open one
+// whose run is known to be there.
+func (c *Client) verdictFromRow(ctx context.Context, job contract.Job, hasRun bool) (contract.ChargeVerdict, bool, error) {
 	row, err := c.findJob(ctx, job.Tenant, job.JobID)
 	if err != nil || row == nil {
 		return contract.ChargeVerdict{}, false, err
@@ -103,7 +113,7 @@ func (c *Client) verdictFromRow(ctx context.Context, job contract.Job) (contract
 			"job %s stands for other parameters (account, cost, activity, queue, input, refundTo or orderId differ): "+
 				"submit the other job under an id of its own", job.JobID), nil)
 	}
-	if contract.JobState(row.State).Open() {
+	if contract.JobState(row.State).Open() && !hasRun {
 		return contract.ChargeVerdict{}, false, nil
 	}
 	account, err := c.Account(ctx, row.TenantID, row.AccountID)
@@ -324,7 +334,27 @@ func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision con
 			return answer, nil
 		}
 	}
+	if takesNoUpdates(err) {
+		return c.resolveBySignal(ctx, row, decision)
+	}
 	return none, translate("resolve job "+jobID, err)
+}
+
+// resolveBySignal takes a decision to a run that takes no more updates, and waits for its record.
+func (c *Client) resolveBySignal(ctx context.Context, row *db.ReclaimJob, decision contract.Resolution) (contract.ResolutionAnswer, error) {
+	err := c.temporal.SignalWorkflow(ctx, contract.JobWorkflowID(row.TenantID, row.JobID), "", contract.ResolveMessage, decision)
+	for err == nil {
+		answer, known, pastErr := c.pastResolution(ctx, row, decision)
+		if known || pastErr != nil {
+			return answer, pastErr
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return contract.ResolutionAnswer{}, translate("resolve job "+row.JobID, err)
 }
 
 // pastResolution answers a decision whose id was used before.

@@ -99,7 +99,7 @@ func moneyMoments(row *db.ReclaimJob, entries []db.ReclaimLedgerEntry) []Moment 
 
 func deliveredInWords(row *db.ReclaimJob) string {
 	if row.IsReclaimed {
-		return "the work succeeded late: " + row.Reason
+		return "the work succeeded after the refund: " + row.Reason
 	}
 	return "the work succeeded: " + row.Reason
 }

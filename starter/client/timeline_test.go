@@ -43,7 +43,7 @@ func TestTimelineTellsTheWholeStory(t *testing.T) {
 		"charge -40 → 60: account team-7 charged: job late started",
 		"attempt_failed: attempt 1 failed: GPU fault",
 		"refund +40 → 100: refunded: the promise passed",
-		"delivered: the work succeeded late: attempt 1 succeeded",
+		"delivered: the work succeeded after the refund: attempt 1 succeeded",
 		"reclaim -40 → 55: the refund was reclaimed: attempt 1 succeeded",
 	}, l.story("late"))
 }

@@ -1,5 +1,5 @@
 // Package faults holds no code of its own: its tests run whole jobs against real servers and break what they can.
 //
 // The scenarios run with every `go test`. The tests that kill processes and stop servers take minutes and run, without
-// the scenarios, with `make test-faults`, which is RECLAIM_FAULTS=1 go test -count=1 -timeout 15m ./worker/faults.
+// the scenarios, with `make test-faults`, which sets RECLAIM_FAULTS=1.
 package faults

@@ -19,7 +19,8 @@ const (
 	StatusQuery = "status"
 )
 
-// Keyword search attributes that Reclaim's workflows set. A namespace must have all of them.
+// Keyword search attributes of Reclaim's workflows. A namespace must have all of them. ReclaimRefund and ReclaimOrder are
+// for channel refunds: registered ahead of them, since a workflow that sets an unknown one is stuck.
 const (
 	AttributeTenant    = "ReclaimTenant"
 	AttributeAccount   = "ReclaimAccount"
