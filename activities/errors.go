@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
@@ -36,4 +37,29 @@ func noJob(tried string, key JobKey) error {
 		tried+": there is no job "+contract.JobWorkflowID(key.Tenant, key.JobID), ErrorNoJob,
 		temporal.ApplicationErrorOptions{NonRetryable: true},
 	)
+}
+
+// ErrorForeignCall is the type of the error where an activity is called for a job by anybody but that job's run.
+const ErrorForeignCall = "ForeignCall"
+
+// ownGuard refuses a guard that is not called by the job's own run as a local activity. The work's queue and activity are
+// named by whoever submits a job: without this, work named RefundJob on Reclaim's own queue would move any tenant's money.
+func ownGuard(ctx context.Context, key JobKey) error {
+	if activity.IsActivity(ctx) && !activity.GetInfo(ctx).IsLocalActivity {
+		return foreignCall(ctx, key)
+	}
+	return ownRun(ctx, key)
+}
+
+// ownRun refuses an activity that is called for another job than the calling run's.
+func ownRun(ctx context.Context, key JobKey) error {
+	if activity.IsActivity(ctx) && activity.GetInfo(ctx).WorkflowExecution.ID != key.name() {
+		return foreignCall(ctx, key)
+	}
+	return nil
+}
+
+func foreignCall(ctx context.Context, key JobKey) error {
+	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s may not be called for %s by %s: it is not work",
+		activity.GetInfo(ctx).ActivityType.Name, key.name(), activity.GetInfo(ctx).WorkflowExecution.ID), ErrorForeignCall, nil)
 }

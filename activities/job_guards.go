@@ -37,6 +37,9 @@ type ChargeAnswer struct {
 // ChargeJob takes the job's cost from its account and creates the job, or finds the job that is there. It is refused
 // with WhyConflict, WhyUnknownAccount, WhyDebt or WhyInsufficientCredits.
 func (j *Jobs) ChargeJob(ctx context.Context, r ChargeRequest) (ChargeAnswer, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return ChargeAnswer{}, err
+	}
 	tried := "charge " + r.name()
 	row, err := j.store.ChargeJob(ctx, db.ChargeJobParams{
 		TenantID: r.Tenant, JobID: r.JobID, AccountID: r.Account, Cost: r.Cost, Fingerprint: r.Fingerprint,
@@ -82,6 +85,9 @@ type RefundRequest struct {
 
 // RefundJob gives the job's recorded cost back, once. It is refused with WhyDelivered.
 func (j *Jobs) RefundJob(ctx context.Context, r RefundRequest) (JobAnswer, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return JobAnswer{}, err
+	}
 	row, err := j.store.RefundJob(ctx, db.RefundJobParams{
 		TenantID: r.Tenant, JobID: r.JobID, Reason: contract.Clip(r.Reason, contract.MaxReasonBytes),
 		Attempt: int32(r.Ended.Attempt), AttemptFailed: r.Ended.Failed,
@@ -103,6 +109,9 @@ type SettleRequest struct {
 
 // SettleJob marks the job delivered, whatever its state, and takes its cost again if and only if it had been refunded.
 func (j *Jobs) SettleJob(ctx context.Context, r SettleRequest) (JobAnswer, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return JobAnswer{}, err
+	}
 	row, err := j.store.SettleJob(ctx, db.SettleJobParams{
 		TenantID: r.Tenant, JobID: r.JobID, Attempt: int32(r.Attempt), Output: r.Output,
 		Reason: contract.Clip(r.Reason, contract.MaxReasonBytes), NotAfter: j.store.NotAfter(),
@@ -118,6 +127,9 @@ type RecordRequest struct {
 
 // RecordAttempt counts an ended attempt without moving money. It is refused with WhyNotRunning.
 func (j *Jobs) RecordAttempt(ctx context.Context, r RecordRequest) (JobAnswer, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return JobAnswer{}, err
+	}
 	row, err := j.store.RecordAttempt(ctx, db.RecordAttemptParams{
 		TenantID: r.Tenant, JobID: r.JobID, Attempt: int32(r.Ended.Attempt), AttemptFailed: r.Ended.Failed,
 		AttemptError: contract.Clip(r.Ended.Error, contract.MaxReasonBytes),
@@ -135,6 +147,9 @@ type ParkRequest struct {
 // ParkJob makes a refunded job whose attempts are used up a dead letter. It is refused with WhyNotRunning,
 // WhyNotRefunded or WhyAttemptsLeft.
 func (j *Jobs) ParkJob(ctx context.Context, r ParkRequest) (JobAnswer, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return JobAnswer{}, err
+	}
 	row, err := j.store.ParkJob(ctx, db.ParkJobParams{
 		TenantID: r.Tenant, JobID: r.JobID, MaxAttempts: int32(r.MaxAttempts),
 		Reason: contract.Clip(r.Reason, contract.MaxReasonBytes),
@@ -152,6 +167,9 @@ type CloseRequest struct {
 
 // CloseJob ends an undelivered job and gives its cost back if that was not done. It is refused with WhyClosed.
 func (j *Jobs) CloseJob(ctx context.Context, r CloseRequest) (JobAnswer, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return JobAnswer{}, err
+	}
 	row, err := j.store.CloseJob(ctx, db.CloseJobParams{
 		TenantID: r.Tenant, JobID: r.JobID, State: string(r.State),
 		Reason:  contract.Clip(r.Reason, contract.MaxReasonBytes),
@@ -183,6 +201,9 @@ type ResolveAnswer struct {
 // ResolveJob applies a decision with its effect, once for each resolution id. It is refused with WhyIDReused,
 // WhyInvalid or WhyWrongState.
 func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return ResolveAnswer{}, err
+	}
 	tried, d := "resolve "+r.name(), r.Resolution
 	row, err := j.store.ResolveJob(ctx, db.ResolveJobParams{
 		TenantID: r.Tenant, JobID: r.JobID, ResolutionID: d.ID, Action: string(d.Action), Attempts: int32(d.Attempts),

@@ -21,6 +21,9 @@ type StoredOutput struct {
 // ReadJobOutput reads the stored result of a job: an ordinary activity, since it may be larger than a local one's result
 // should be.
 func (j *Jobs) ReadJobOutput(ctx context.Context, key JobKey) (StoredOutput, error) {
+	if err := ownRun(ctx, key); err != nil {
+		return StoredOutput{}, err
+	}
 	tried := "read the output of " + key.name()
 	row, err := j.store.GetJobOutput(ctx, db.GetJobOutputParams{TenantID: key.Tenant, JobID: key.JobID})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -38,6 +41,9 @@ func (j *Jobs) ReadJobOutput(ctx context.Context, key JobKey) (StoredOutput, err
 
 // ReadJobSpec reads the input that governs every run of the job.
 func (j *Jobs) ReadJobSpec(ctx context.Context, key JobKey) (string, error) {
+	if err := ownRun(ctx, key); err != nil {
+		return "", err
+	}
 	tried := "read the spec of " + key.name()
 	spec, err := j.store.GetJobSpec(ctx, db.GetJobSpecParams{TenantID: key.Tenant, JobID: key.JobID})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -66,6 +72,9 @@ type EventRequest struct {
 
 // RecordJobEvent appends the line once. It answers Refused where there is no such job (a declined one has no story).
 func (j *Jobs) RecordJobEvent(ctx context.Context, r EventRequest) (Verdict, error) {
+	if err := ownGuard(ctx, r.JobKey); err != nil {
+		return "", err
+	}
 	tried := "record an event of " + r.name()
 	var answer string
 	// A statement looks for the line in a snapshot that is older than a lock it waits for: the lock comes first.

@@ -111,7 +111,7 @@ func declinedInWords(job contract.Job, answer activities.ChargeAnswer) string {
 }
 
 func (j *meteredJob) validateResolve(_ workflow.Context, raw converter.RawValue) error {
-	if j.badInput != nil {
+	if j.badInput != nil && j.key.JobID == "" {
 		return refusal(j.badInput)
 	}
 	if _, err := contract.ParseResolution(raw.Payload().GetData()); err != nil {
@@ -182,20 +182,29 @@ func (j *meteredJob) takeOutcome(ctx workflow.Context, data []byte) {
 	if source == "" {
 		source = "an unnamed source"
 	}
-	current := j.current()
-	concerns := current != nil && (report.Attempt == 0 || report.Attempt == current.number)
-	number := report.Attempt
-	if number == 0 && current != nil {
-		number = current.number
+	// What the report is about where it names no attempt: the one in flight, or the one that the probe is asked about.
+	current, subject := j.current(), 0
+	if current != nil {
+		subject = current.number
+	} else if j.probe != probeNotDue {
+		subject = j.inDoubt
 	}
+	number := report.Attempt
+	if number == 0 {
+		number = subject
+	}
+	concerns := subject != 0 && number == subject
 	switch {
 	case report.State == contract.OutcomeSucceeded && j.row.State != contract.StateSucceeded:
 		output, note := boundOutput(report.Output, len(report.Output))
+		number = min(number, j.row.Attempts+1)
 		j.deliver(delivery{number, output, fmt.Sprintf("delivered, as %s reported%s", source, note)})
 	case report.State == contract.OutcomeFailed && concerns:
-		current.superseded = true
-		current.stop()
-		j.endAttempt(current.number, endingFailed, fmt.Sprintf("failed, as %s reported: %s", source, report.Error))
+		if current != nil {
+			current.superseded = true
+			current.stop()
+		}
+		j.endAttempt(number, endingFailed, fmt.Sprintf("failed, as %s reported: %s", source, report.Error))
 	default:
 		detail := fmt.Sprintf("%s reported %s", source, report.State)
 		if report.Error != "" {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -167,7 +168,9 @@ func shapeOutput(payload *commonpb.Payload) (json.RawMessage, string) {
 	if payload == nil || encoding == converter.MetadataEncodingNil {
 		return nil, ""
 	}
-	if strings.HasPrefix(encoding, "json/") && utf8.Valid(data) && json.Valid(data) {
+	// A result is nested in others on its way, so that the deepest JSON that can be read alone would not be read again.
+	nested := slices.Concat([]byte("[["), data, []byte("]]"))
+	if strings.HasPrefix(encoding, "json/") && utf8.Valid(data) && json.Valid(nested) {
 		return boundOutput(data, len(data))
 	}
 	wrapped := `{"encoding":` + quote(encoding) + `,"base64":"` + base64.StdEncoding.EncodeToString(data) + `"}`

@@ -3,7 +3,9 @@ package workflows
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
@@ -21,6 +23,8 @@ type meteredJob struct {
 	fingerprint string
 	key         activities.JobKey
 	badInput    error
+	// refused is why this run's own input is refused; it may yet run the stored job that it was sent messages for.
+	refused error
 
 	calls  workflow.Mutex
 	row    activities.JobRow
@@ -69,8 +73,8 @@ func MeteredJob(ctx workflow.Context, input converter.RawValue) (*contract.JobRe
 	if err := j.listen(own); err != nil {
 		return nil, err
 	}
-	if j.badInput != nil {
-		return nil, refusal(j.badInput)
+	if j.refused = j.badInput; j.refused != nil && !(j.addressed() && j.adoptNamed(own)) {
+		return nil, refusal(j.refused)
 	}
 	if err := j.begin(own); err != nil {
 		return nil, err
@@ -81,15 +85,21 @@ func MeteredJob(ctx workflow.Context, input converter.RawValue) (*contract.JobRe
 		case stepFinish:
 			// The result may need a read, during which messages can arrive: it comes before the last look for them.
 			result := j.result(own)
-			if j.finished(own) {
-				return result, nil
+			if !j.finished(own) {
+				continue
 			}
+			if j.refused != nil {
+				return nil, refusal(j.refused)
+			}
+			return result, nil
 		case stepWait:
+			if j.row.State == contract.StateDeadLetter && j.historyIsLong(own) {
+				return nil, j.continueAsNew(own)
+			}
 			j.awaitChange(own)
 		default:
 			if (step == stepWork || step == stepProbe) && j.historyIsLong(own) {
-				return nil, workflow.NewContinueAsNewError(own, contract.MeteredJobWorkflow,
-					converter.NewRawValue(input.Payload()))
+				return nil, j.continueAsNew(own)
 			}
 			j.take(own, step)
 		}
@@ -110,6 +120,38 @@ func (j *meteredJob) readInput(ctx workflow.Context, raw []byte) (err error) {
 	return err
 }
 
+// addressed says whether somebody told this run something: a message that waits, or a cancel. A run that is refused its own
+// input then takes up the job that its id names, since that is what was meant and nothing that was accepted may be lost,
+// and answers with its refusal at that job's end.
+func (j *meteredJob) addressed() bool {
+	return j.stirred || j.outcomes.Len() > 0 || j.resolutions.Len() > 0 || j.asked.Err() != nil
+}
+
+// adopt makes the stored spec of a job this run's input.
+func (j *meteredJob) adopt(spec string) error {
+	stored, err := contract.ParseJob([]byte(spec))
+	if err != nil {
+		return err
+	}
+	if j.fingerprint, err = stored.Fingerprint(); err != nil {
+		return err
+	}
+	j.input, j.job, j.key = spec, stored, activities.JobKey{Tenant: stored.Tenant, JobID: stored.JobID}
+	return nil
+}
+
+// adoptNamed adopts the job that the workflow id names, and reports whether there is one.
+func (j *meteredJob) adoptNamed(ctx workflow.Context) bool {
+	parts := strings.Split(workflow.GetInfo(ctx).WorkflowExecution.ID, "/")
+	if len(parts) != 3 || parts[0] != "job" || !contract.ValidID(parts[1]) || !contract.ValidID(parts[2]) {
+		return false
+	}
+	var spec string
+	key := activities.JobKey{Tenant: parts[1], JobID: parts[2]}
+	err := workflow.ExecuteActivity(readCall(ctx), jobActivities.ReadJobSpec, key).Get(ctx, &spec)
+	return err == nil && j.adopt(spec) == nil
+}
+
 // begin charges the job, or takes up the one that is there.
 func (j *meteredJob) begin(ctx workflow.Context) error {
 	answer := j.chargeJob(ctx, activities.ChargeRequest{
@@ -118,24 +160,24 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 	})
 	j.ladder = ladder(answer.Ladder)
 	if answer.Verdict == activities.Already && !answer.SameSpec {
-		if stored, err := contract.ParseJob([]byte(j.readSpec(ctx))); err != nil {
+		if err := j.adopt(j.readSpec(ctx)); err != nil {
 			workflow.GetLogger(ctx).Error("The stored spec cannot be read; this run goes by its own input", "error", err)
-		} else {
-			j.job = stored
 		}
 	}
 	j.charge = &answer
+	takenUp := answer.Verdict == activities.Already
 	if answer.Verdict == activities.Refused && answer.Why == activities.WhyConflict {
-		// What was sent to this run is meant for the job of this id all the same.
-		for !j.finished(ctx) {
-			if j.collect(ctx); j.delivery != nil {
-				j.take(ctx, stepSettle)
-			}
+		j.refused = conflict(j.job)
+		if j.finished(ctx) && !j.addressed() {
+			return refusal(j.refused)
 		}
-		return refusal(conflict(j.job))
+		if err := j.adopt(j.readSpec(ctx)); err != nil {
+			return refusal(j.refused)
+		}
+		takenUp = true
 	}
 	j.showAttributes(ctx)
-	if answer.Verdict == activities.Already && j.row.State.Open() {
+	if takenUp && j.row.State.Open() {
 		switch {
 		case j.row.KeyAttempt <= j.row.Attempts:
 			// The last attempt ended unknown.
@@ -335,6 +377,12 @@ func (j *meteredJob) finished(ctx workflow.Context) bool {
 func (j *meteredJob) historyIsLong(ctx workflow.Context) bool {
 	return workflow.GetInfo(ctx).GetContinueAsNewSuggested() && len(j.attempts) == 0 &&
 		workflow.AllHandlersFinished(ctx) && j.outcomes.Len() == 0 && j.resolutions.Len() == 0
+}
+
+func (j *meteredJob) continueAsNew(ctx workflow.Context) error {
+	return workflow.NewContinueAsNewError(ctx, contract.MeteredJobWorkflow, converter.NewRawValue(&commonpb.Payload{
+		Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)}, Data: []byte(j.input),
+	}))
 }
 
 // stored is an output as the row keeps it: text, or nothing.

@@ -480,6 +480,45 @@ func TestAConflictingRunStillTakesTheSuccessThatWasReportedToIt(t *testing.T) {
 	assert.Empty(t, s.book.broken(s.key()))
 }
 
+func TestAConflictingRunStillCancelsTheJobThatItsIDNames(t *testing.T) {
+	s := newStage(t)
+	s.charged(time.Second)
+	s.job.Cost = 5
+	s.jobs.during["ChargeJob"] = func() { s.env.CancelWorkflow() }
+	s.run()
+	assert.Equal(t, contract.CodeConflict, refusedAs(s.err))
+	assert.Equal(t, contract.StateCanceled, s.row().state)
+	assert.Equal(t, "charge refund", s.entries())
+}
+
+func TestAConflictingRunStillCarriesOutARetryThatWasSentToIt(t *testing.T) {
+	s := newStage(t, delivers(time.Second, 1)).spec(func(j *contract.Job) { j.Retry.MaxAttempts = 1 })
+	s.charged(time.Hour)
+	s.book.refund(activities.RefundRequest{JobKey: s.key(), Reason: "failed", Ended: activities.EndedAttempt{
+		Attempt: 1, Failed: true, Error: "x",
+	}})
+	s.book.park(activities.ParkRequest{JobKey: s.key(), MaxAttempts: 1, Reason: "used up"})
+	s.job.Cost = 5
+	s.jobs.during["ChargeJob"] = func() {
+		s.env.SignalWorkflowSkippingWorkflowTask(contract.ResolveMessage, decision("r1", contract.ActionRetry))
+	}
+	s.run()
+	assert.Equal(t, contract.CodeConflict, refusedAs(s.err))
+	assert.Equal(t, contract.StateSucceeded, s.row().state)
+	assert.Equal(t, "charge refund reclaim", s.entries())
+}
+
+func TestAFailureReportedWhileTheProbeSeesTheWorkRunningEndsTheAttempt(t *testing.T) {
+	s := newStage(t, isLost(time.Minute), delivers(time.Second, 1)).withProbe(
+		answers(time.Second, contract.ProbeRunning, ""), answers(time.Hour, contract.ProbeRunning, ""))
+	s.at(2*time.Minute, func() {
+		s.signal(contract.OutcomeSignal, contract.Outcome{Attempt: 1, State: contract.OutcomeFailed, Error: "crashed", Source: "gpu"})
+	})
+	s.run()
+	assert.Equal(t, contract.StateSucceeded, s.result.State)
+	assert.Equal(t, 2, s.result.Attempts)
+}
+
 func TestCancel(t *testing.T) {
 	t.Run("T31 before the charge is answered: the charge is made, then refunded", func(t *testing.T) {
 		s := newStage(t)

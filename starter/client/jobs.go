@@ -268,6 +268,12 @@ func statusOf(row *db.ReclaimJob, waitsFor string) contract.JobStatus {
 // report may still change gets a run of its own for it.
 func (c *Client) ReportOutcome(ctx context.Context, tenant, jobID string, outcome contract.Outcome) error {
 	tried := "report an outcome of job " + jobID
+	// What is not kept need not travel: a few dozen large reports would fill the run's history.
+	if size := len(outcome.Output); outcome.State == contract.OutcomeFailed {
+		outcome.Output = nil
+	} else if size > contract.MaxOutputBytes && json.Valid(outcome.Output) {
+		outcome.Output = json.RawMessage(fmt.Sprintf(`{"omitted":true,"bytes":%d}`, size))
+	}
 	raw, err := json.Marshal(outcome)
 	if err != nil {
 		return contract.NewError(contract.CodeBadInput, contract.RetryNewKey, "the outcome is not valid JSON: "+err.Error(), err)

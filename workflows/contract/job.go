@@ -172,7 +172,7 @@ func ParseJob(raw []byte) (Job, error) {
 			job.Work.Input = json.RawMessage("null")
 		}
 		checkName(&p, "work.activity", wire.Work.Activity)
-		checkName(&p, "work.taskQueue", wire.Work.TaskQueue)
+		checkQueue(&p, "work.taskQueue", wire.Work.TaskQueue)
 		if wire.Work.Probe != "" {
 			checkName(&p, "work.probe", &wire.Work.Probe)
 		}

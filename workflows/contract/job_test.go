@@ -125,6 +125,7 @@ func TestEachRuleOfAJobIsCheckedAndNamed(t *testing.T) {
 		{"reserved activity", `"activity":"RenderVideo"`, `"activity":"/_sys/a"`, "work.activity", "reserves"},
 		{"reserved queue", `"taskQueue":"gpu"`, `"taskQueue":"/_sys/q"`, "work.taskQueue", "reserves"},
 		{"queue of 201 characters", `"taskQueue":"gpu"`, `"taskQueue":"` + long(201) + `"`, "work.taskQueue", "1 to 200"},
+		{"Temporal's own queue", `"taskQueue":"gpu"`, `"taskQueue":"temporal-sys-per-ns-tq"`, "work.taskQueue", "Temporal's own"},
 		{"reserved probe", `"probe":"FindVideo"`, `"probe":"/_sys/p"`, "work.probe", "reserves"},
 		{"probe of 201 characters", `"probe":"FindVideo"`, `"probe":"` + long(201) + `"`, "work.probe", "1 to 200"},
 

@@ -58,6 +58,14 @@ func checkName(p *problems, field string, name *string) {
 	}
 }
 
+// checkQueue keeps work away from the queues on which Temporal's own workers act with the whole namespace's rights.
+func checkQueue(p *problems, field string, name *string) {
+	checkName(p, field, name)
+	if name != nil && strings.HasPrefix(*name, "temporal-sys-") {
+		p.add(field, "must not begin with \"temporal-sys-\", which is Temporal's own")
+	}
+}
+
 func checkSpan(p *problems, field string, span *Duration) {
 	if span != nil && (*span <= 0 || span.Std() > MaxDuration) {
 		p.add(field, fmt.Sprintf("must be more than 0s and at most ten years, not %s", span))
