@@ -73,7 +73,7 @@ func MeteredJob(ctx workflow.Context, input converter.RawValue) (*contract.JobRe
 	if err := j.listen(own); err != nil {
 		return nil, err
 	}
-	if j.refused = j.badInput; j.refused != nil && !(j.addressed() && j.adoptNamed(own)) {
+	if j.refused = j.badInput; j.refused != nil && (!j.addressed() || !j.adoptNamed(own)) {
 		return nil, refusal(j.refused)
 	}
 	if err := j.begin(own); err != nil {
