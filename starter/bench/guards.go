@@ -75,28 +75,41 @@ func Guards(ctx context.Context, store *schema.Store, c *client.Client, o GuardO
 		}
 		for _, statement := range statements {
 			b.delivered = nil
-			spent, err := b.each(ctx, o.Jobs, func(ctx context.Context, number int) error {
-				began := time.Now()
-				answer, err := statement.run(ctx, fmt.Sprintf("%s-%d", session, number), number)
-				if err != nil || answer != "applied" {
-					return fmt.Errorf("%s %d answered %q: %w", statement.name, number, answer, schema.Classify(statement.name, err))
+			var spent, pgbenchSpent time.Duration
+			// Go and pgbench take turns: what a statement costs depends on what ran before it.
+			const blocks = 4
+			size := o.Jobs / blocks
+			for block := range blocks {
+				goTime, err := b.each(ctx, size, func(ctx context.Context, number int) error {
+					number += block * size
+					began := time.Now()
+					answer, err := statement.run(ctx, fmt.Sprintf("%s-%d", session, number), number)
+					if err != nil || answer != "applied" {
+						return fmt.Errorf("%s %d answered %q: %w", statement.name, number, answer, schema.Classify(statement.name, err))
+					}
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					b.delivered = append(b.delivered, time.Since(began))
+					return nil
+				})
+				if err != nil {
+					return nil, err
 				}
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				b.delivered = append(b.delivered, time.Since(began))
-				return nil
-			})
-			if err != nil {
-				return nil, err
+				rate, err := pgbench(ctx, o, statement.name, session, spread, block, size)
+				if err != nil {
+					return nil, err
+				}
+				spent += goTime
+				if rate > 0 {
+					pgbenchSpent += time.Duration(float64(size) / rate * float64(time.Second))
+				}
 			}
 			line := GuardLine{
-				Statement: statement.name, Load: load, GoPerSecond: float64(o.Jobs) / spent.Seconds(),
+				Statement: statement.name, Load: load, GoPerSecond: float64(blocks*size) / spent.Seconds(),
 				Millis: quantiles(b.delivered),
 			}
-			if line.PgbenchPerSecond, err = pgbench(ctx, o, statement.name, session, spread); err != nil {
-				return nil, err
-			}
-			if line.PgbenchPerSecond > 0 {
+			if pgbenchSpent > 0 {
+				line.PgbenchPerSecond = float64(blocks*size) / pgbenchSpent.Seconds()
 				line.Ratio = line.GoPerSecond / line.PgbenchPerSecond
 			}
 			lines = append(lines, line)
@@ -110,9 +123,9 @@ func Guards(ctx context.Context, store *schema.Store, c *client.Client, o GuardO
 
 var pgbenchRate = regexp.MustCompile(`tps = ([0-9.]+)`)
 
-// pgbench runs the statement under pgbench and returns its transactions per second, 0 where the machine has none. Settle
+// pgbench runs one block of the statement under pgbench and returns its transactions per second, 0 where the machine has none. Settle
 // works on the jobs that pgbench itself charged before.
-func pgbench(ctx context.Context, o GuardOptions, statement, session string, spread int) (float64, error) {
+func pgbench(ctx context.Context, o GuardOptions, statement, session string, spread, block, size int) (float64, error) {
 	binary, err := findPgbench()
 	if err != nil || o.DatabaseURL == "" {
 		return 0, nil //nolint:nilerr // without pgbench there is nothing to compare with
@@ -126,7 +139,7 @@ func pgbench(ctx context.Context, o GuardOptions, statement, session string, spr
 		return 0, fmt.Errorf("make a folder for pgbench's script: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	perClient := max(o.Jobs/o.Concurrency, 1)
+	perClient := max(size/o.Concurrency, 1)
 	prefix := session + "-pgbench-"
 	script := filepath.Join(folder, "script.sql")
 	values := map[string]string{
@@ -143,7 +156,7 @@ func pgbench(ctx context.Context, o GuardOptions, statement, session string, spr
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		return 0, fmt.Errorf("write pgbench's script: %w", err)
 	}
-	command := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-f", script, "-D", "i=0",
+	command := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-f", script, "-D", fmt.Sprintf("i=%d", block*perClient),
 		"-c", strconv.Itoa(o.Concurrency), "-j", "2", "-t", strconv.Itoa(perClient), o.DatabaseURL)
 	output, err := command.CombinedOutput()
 	if err != nil {
