@@ -70,18 +70,10 @@ type JobRow struct {
 
 // Money returns what the job has moved so far.
 func (r JobRow) Money() contract.Money {
-	var m contract.Money
 	if r.State == "" {
-		return m
+		return contract.Money{}
 	}
-	m.Charged = r.Cost
-	if r.Refunded {
-		m.Refunded = r.Cost
-	}
-	if r.Reclaimed {
-		m.Reclaimed = r.Cost
-	}
-	return m
+	return contract.MoneyOf(r.Cost, r.Refunded, r.Reclaimed)
 }
 
 // JobAnswer is the answer of a guarded write: how it went and the row that stands after it.

@@ -65,15 +65,9 @@ func (j *meteredJob) validateAwaitCharge(_ workflow.Context, raw converter.RawVa
 		return refusal(err)
 	}
 	if asked.WorkflowID() != j.job.WorkflowID() || fingerprint != j.fingerprint {
-		return refusal(conflict(j.job))
+		return refusal(contract.ConflictOf(j.job))
 	}
 	return nil
-}
-
-func conflict(job contract.Job) error {
-	return contract.NewError(contract.CodeConflict, contract.RetryNewKey, fmt.Sprintf(
-		"job %s of tenant %s stands for other parameters (account, cost, activity, queue, input, refundTo or orderId "+
-			"differ): submit the other job under an id of its own", job.JobID, job.Tenant), nil)
 }
 
 // awaitCharge answers the verdict of the charge. The first submission of a run whose charge was made by it is told
@@ -86,7 +80,7 @@ func (j *meteredJob) awaitCharge(ctx workflow.Context, _ converter.RawValue) (co
 	verdict := contract.ChargeVerdict{Balance: j.charge.Balance}
 	switch {
 	case j.charge.Verdict == activities.Refused && j.charge.Why == activities.WhyConflict:
-		return verdict, refusal(conflict(j.job))
+		return verdict, refusal(contract.ConflictOf(j.job))
 	case j.charge.Verdict == activities.Refused:
 		verdict.Verdict, verdict.Reason = contract.VerdictDeclined, declinedInWords(j.job, *j.charge)
 	case j.charge.Verdict == activities.Applied && !j.toldCharged:

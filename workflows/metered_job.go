@@ -167,7 +167,7 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 	j.charge = &answer
 	takenUp := answer.Verdict == activities.Already
 	if answer.Verdict == activities.Refused && answer.Why == activities.WhyConflict {
-		j.refused = conflict(j.job)
+		j.refused = contract.ConflictOf(j.job)
 		if j.finished(ctx) && !j.addressed() {
 			return refusal(j.refused)
 		}

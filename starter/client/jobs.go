@@ -109,9 +109,7 @@ func (c *Client) verdictFromRow(ctx context.Context, job contract.Job, hasRun bo
 		return contract.ChargeVerdict{}, false, err
 	}
 	if fingerprint != row.Fingerprint {
-		return contract.ChargeVerdict{}, true, contract.NewError(contract.CodeConflict, contract.RetryNewKey, fmt.Sprintf(
-			"job %s stands for other parameters (account, cost, activity, queue, input, refundTo or orderId differ): "+
-				"submit the other job under an id of its own", job.JobID), nil)
+		return contract.ChargeVerdict{}, true, contract.ConflictOf(job)
 	}
 	if contract.JobState(row.State).Open() && !hasRun {
 		return contract.ChargeVerdict{}, false, nil
@@ -159,14 +157,7 @@ func (c *Client) AwaitJob(ctx context.Context, tenant, jobID string) (contract.J
 }
 
 func moneyOf(row *db.ReclaimJob) contract.Money {
-	money := contract.Money{Charged: row.Cost}
-	if row.IsRefunded {
-		money.Refunded = row.Cost
-	}
-	if row.IsReclaimed {
-		money.Reclaimed = row.Cost
-	}
-	return money
+	return contract.MoneyOf(row.Cost, row.IsRefunded, row.IsReclaimed)
 }
 
 func resultOf(row *db.ReclaimJob) contract.JobResult {

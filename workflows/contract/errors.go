@@ -2,6 +2,7 @@ package contract
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -56,6 +57,13 @@ type FieldError struct {
 // NewError returns an Error; cause may be nil and is kept for errors.Is and errors.As only.
 func NewError(code Code, retry Retry, message string, cause error) *Error {
 	return &Error{Code: code, Message: message, Retry: retry, cause: cause}
+}
+
+// ConflictOf returns the Conflict error of a submission whose job id stands for another job.
+func ConflictOf(job Job) *Error {
+	return NewError(CodeConflict, RetryNewKey, fmt.Sprintf(
+		"job %s of tenant %s stands for other parameters (account, cost, activity, queue, input, refundTo or orderId "+
+			"differ): submit the other job under an id of its own", job.JobID, job.Tenant), nil)
 }
 
 // Error gives the code's message.

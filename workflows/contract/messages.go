@@ -168,6 +168,18 @@ type Money struct {
 	Reclaimed int64 `json:"reclaimed"`
 }
 
+// MoneyOf returns what a charged job of this cost has moved.
+func MoneyOf(cost int64, refunded, reclaimed bool) Money {
+	money := Money{Charged: cost}
+	if refunded {
+		money.Refunded = cost
+	}
+	if reclaimed {
+		money.Reclaimed = cost
+	}
+	return money
+}
+
 // Net is what the customer has paid in the end: charged − refunded + reclaimed.
 func (m Money) Net() int64 { return m.Charged - m.Refunded + m.Reclaimed }
 
