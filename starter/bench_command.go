@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ pgbench where the machine has it. Everything happens on the tenant "bench".`,
 	command.Flags().IntVar(&options.Blocks, "blocks", 10, "how often the two take turns")
 	command.Flags().BoolVar(&options.AwaitCharge, "await-charge", false, "start jobs as the client does, with await-charge")
 	command.Flags().BoolVar(&guards, "guards", false, "measure the guard statements alone")
+	command.AddCommand(a.plainWorkerCommand())
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.began = true
 		if options.Jobs < 1 || options.Concurrency < 1 || options.Blocks < 1 || options.Jobs < options.Blocks {
@@ -84,7 +86,13 @@ func (a *app) bench(ctx context.Context, options bench.Options, guards bool) err
 				depth.ShortEntries, depth.ShortMillis.P50, depth.LongEntries, depth.LongMillis.P50, depth.Ratio)
 		})
 	}
-	report, err := bench.Jobs(ctx, bench.System{Temporal: temporal, Store: store, Client: c, TaskQueue: e.taskQueue}, options)
+	this, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, to decide plain workflows with: %w", err)
+	}
+	report, err := bench.Jobs(ctx, bench.System{
+		Temporal: temporal, Store: store, Client: c, TaskQueue: e.taskQueue, PlainWorker: []string{this, "bench", plainWorkerVerb},
+	}, options)
 	if err != nil {
 		return err
 	}
@@ -107,6 +115,34 @@ func (a *app) bench(ctx context.Context, options bench.Options, guards bool) err
 		return errShown
 	}
 	return nil
+}
+
+const plainWorkerVerb = "plain-worker"
+
+// plainWorkerCommand is what the bench starts to have plain workflows decided in a process of their own.
+func (a *app) plainWorkerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: plainWorkerVerb + " TASK-QUEUE", Short: "Decide the bench's plain workflows until standard input ends",
+		Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.began = true
+			e, err := readEnvironment(a.getenv)
+			if err != nil {
+				return usagef("the environment has mistakes:\n%w", err)
+			}
+			temporal, err := temporalclient.DialContext(cmd.Context(), e.temporal)
+			if err != nil {
+				return unreachable("reach Temporal", err)
+			}
+			defer temporal.Close()
+			ctx, stop := context.WithCancel(cmd.Context())
+			go func() {
+				defer stop()
+				_, _ = io.Copy(io.Discard, a.stdin)
+			}()
+			return bench.ServePlain(ctx, temporal, args[0])
+		},
+	}
 }
 
 func guardsTable(w io.Writer, lines []bench.GuardLine) {

@@ -579,14 +579,15 @@ func (q *Queries) AuditOperations(ctx context.Context, arg AuditOperationsParams
 
 const prepareAudit = `-- name: PrepareAudit :exec
 
-SELECT set_config('statement_timeout', '0', true), set_config('work_mem', '64MB', true), set_config('jit', 'off', true)
+SELECT set_config('statement_timeout', '0', true), set_config('work_mem', '64MB', true), set_config('jit', 'off', true),
+    set_config('plan_cache_mode', 'auto', true)
 `
 
 // The audit's checks. They run in one snapshot, and each answers only what is broken: at most @break_limit lines for
 // each check, each with the number of all that the check found. Sums and steps are numeric, so that no tampered value
 // can overflow them. An empty @only_tenant looks at all tenants.
-// Lets the statements of this transaction take as long as they need and sort in memory, and keeps Postgres from compiling
-// each of them first, which took longer than running them.
+// Lets the statements of this transaction take as long as they need, sort in memory and be planned for their values, and
+// keeps Postgres from compiling each of them first, which took longer than running them.
 func (q *Queries) PrepareAudit(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, prepareAudit)
 	return err

@@ -3,9 +3,10 @@
 -- can overflow them. An empty @only_tenant looks at all tenants.
 
 -- name: PrepareAudit :exec
--- Lets the statements of this transaction take as long as they need and sort in memory, and keeps Postgres from compiling
--- each of them first, which took longer than running them.
-SELECT set_config('statement_timeout', '0', true), set_config('work_mem', '64MB', true), set_config('jit', 'off', true);
+-- Lets the statements of this transaction take as long as they need, sort in memory and be planned for their values, and
+-- keeps Postgres from compiling each of them first, which took longer than running them.
+SELECT set_config('statement_timeout', '0', true), set_config('work_mem', '64MB', true), set_config('jit', 'off', true),
+    set_config('plan_cache_mode', 'auto', true);
 
 -- name: AuditCounts :one
 -- What there is to check.

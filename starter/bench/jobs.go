@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +46,9 @@ type System struct {
 	Store     *schema.Store
 	Client    *client.Client
 	TaskQueue string
+	// PlainWorker is the command, to which a task queue is added, of a process that does ServePlain: plain workflows are
+	// then decided as jobs are, in a process apart from the work's and the caller's. Where it is empty, this process does it.
+	PlainWorker []string
 }
 
 // Quantiles are times in milliseconds.
@@ -105,7 +110,7 @@ func Jobs(ctx context.Context, system System, o Options) (JobsReport, error) {
 		return JobsReport{}, err
 	}
 	b := &run{System: system, Options: o, session: session, work: "bench-work-" + session, plain: "bench-plain-" + session}
-	stop, err := b.startWorkers()
+	stop, err := b.startWorkers(ctx)
 	if err != nil {
 		return JobsReport{}, err
 	}
@@ -177,21 +182,52 @@ type run struct {
 	ids       []string
 }
 
-// startWorkers polls for the work and, with what a job's worker has too, for the plain workflows.
-func (b *run) startWorkers() (stop func(), err error) {
-	scaling := worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{})
-	crew := worker.New(b.Temporal, b.work, worker.Options{ActivityTaskPollerBehavior: scaling})
+// startWorkers polls for the work and for the plain workflows.
+func (b *run) startWorkers(ctx context.Context) (stop func(), err error) {
+	crew := worker.New(b.Temporal, b.work, worker.Options{ActivityTaskPollerBehavior: scaling()})
 	crew.RegisterActivityWithOptions(noop, activity.RegisterOptions{Name: workActivity})
 	if err := crew.Start(); err != nil {
 		return nil, fmt.Errorf("start the worker of the no-op work: %w", err)
 	}
-	decider := worker.New(b.Temporal, b.plain, worker.Options{WorkflowTaskPollerBehavior: scaling})
+	decider, stopDecider := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- b.servePlain(decider) }()
+	return func() {
+		stopDecider()
+		<-ended
+		crew.Stop()
+	}, nil
+}
+
+func (b *run) servePlain(ctx context.Context) error {
+	if len(b.PlainWorker) == 0 {
+		return ServePlain(ctx, b.Temporal, b.plain)
+	}
+	command := exec.CommandContext(ctx, b.PlainWorker[0], append(b.PlainWorker[1:], b.plain)...)
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = 10 * time.Second
+	// Nothing is ever written: its end tells the process that this one is gone, in whatever way.
+	_, err := command.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("start the worker of the plain workflows: %w", err)
+	}
+	return command.Run()
+}
+
+// ServePlain polls for plain workflows until ctx ends, as a job's worker polls for jobs.
+func ServePlain(ctx context.Context, temporal temporalclient.Client, queue string) error {
+	decider := worker.New(temporal, queue, worker.Options{WorkflowTaskPollerBehavior: scaling()})
 	decider.RegisterWorkflowWithOptions(plain, workflow.RegisterOptions{Name: plainType})
 	if err := decider.Start(); err != nil {
-		crew.Stop()
-		return nil, fmt.Errorf("start the worker of the plain workflows: %w", err)
+		return fmt.Errorf("start the worker of the plain workflows: %w", err)
 	}
-	return func() { decider.Stop(); crew.Stop() }, nil
+	<-ctx.Done()
+	decider.Stop()
+	return nil
+}
+
+func scaling() worker.PollerBehavior {
+	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{})
 }
 
 // each calls one for every number below n, Concurrency at a time, and returns how long all took.

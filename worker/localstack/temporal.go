@@ -193,6 +193,9 @@ func (t *Temporal) arguments() []string {
 	for _, name := range slices.Sorted(maps.Keys(t.options.SearchAttributes)) {
 		arguments = append(arguments, "--search-attribute", name+"="+t.options.SearchAttributes[name])
 	}
+	// The development server reads the search attributes anew from its database for every use, which its own source says
+	// is for tests of changing them and not for production. With its cache, a workflow that has some costs no more.
+	arguments = append(arguments, "--dynamic-config-value", "system.forceSearchAttributesCacheRefreshOnRead=false")
 	for _, key := range slices.Sorted(maps.Keys(t.options.DynamicConfig)) {
 		arguments = append(arguments, "--dynamic-config-value", key+"="+t.options.DynamicConfig[key])
 	}
