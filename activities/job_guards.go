@@ -22,7 +22,8 @@ type ChargeRequest struct {
 	Spec   string `json:"spec"`
 	Reason string `json:"reason"`
 	// Ladder is the newest version of the workflow's code; it comes back in the answer and so into the history.
-	Ladder int `json:"ladder"`
+	Ladder int         `json:"ladder"`
+	Source SourceOrder `json:"source,omitzero"`
 }
 
 // ChargeAnswer is the answer to a charge. Balance is the account's after it. SameSpec says, for a job that was there
@@ -35,12 +36,16 @@ type ChargeAnswer struct {
 }
 
 // ChargeJob takes the job's cost from its account and creates the job, or finds the job that is there. It is refused
-// with WhyConflict, WhyUnknownAccount, WhyDebt or WhyInsufficientCredits.
+// with WhyConflict, WhyUnknownAccount, WhyDebt or WhyInsufficientCredits, and where its refund's order is missing, with
+// WhyUnknownOrder or WhyOtherAccount.
 func (j *Jobs) ChargeJob(ctx context.Context, r ChargeRequest) (ChargeAnswer, error) {
 	if err := ownGuard(ctx, r.JobKey); err != nil {
 		return ChargeAnswer{}, err
 	}
 	tried := "charge " + r.name()
+	if why, err := j.checkSource(ctx, r.JobKey, r.Source); err != nil || why != "" {
+		return ChargeAnswer{JobAnswer: JobAnswer{Verdict: Refused, Why: why}, Ladder: r.Ladder}, err
+	}
 	row, err := j.store.ChargeJob(ctx, db.ChargeJobParams{
 		TenantID: r.Tenant, JobID: r.JobID, AccountID: r.Account, Cost: r.Cost, Fingerprint: r.Fingerprint,
 		Spec: r.Spec, Reason: contract.Clip(r.Reason, contract.MaxReasonBytes), NotAfter: j.store.NotAfter(),
@@ -81,6 +86,8 @@ type RefundRequest struct {
 	Ended  EndedAttempt `json:"ended,omitzero"`
 	// Cancel records that the job was asked to be canceled.
 	Cancel bool `json:"cancel,omitempty"`
+	// Source is where the credits go on to, in the same transaction.
+	Source SourceOrder `json:"source,omitzero"`
 }
 
 // RefundJob gives the job's recorded cost back, once. It is refused with WhyDelivered.
@@ -88,13 +95,15 @@ func (j *Jobs) RefundJob(ctx context.Context, r RefundRequest) (JobAnswer, error
 	if err := ownGuard(ctx, r.JobKey); err != nil {
 		return JobAnswer{}, err
 	}
-	row, err := j.store.RefundJob(ctx, db.RefundJobParams{
-		TenantID: r.Tenant, JobID: r.JobID, Reason: contract.Clip(r.Reason, contract.MaxReasonBytes),
-		Attempt: int32(r.Ended.Attempt), AttemptFailed: r.Ended.Failed,
-		AttemptError: contract.Clip(r.Ended.Error, contract.MaxReasonBytes),
-		Cancel:       r.Cancel, NotAfter: j.store.NotAfter(),
+	row, moved, err := j.withSource(ctx, r.JobKey, r.Source, func(queries *db.Queries) (jobGuardRow, error) {
+		return queries.RefundJob(ctx, db.RefundJobParams{
+			TenantID: r.Tenant, JobID: r.JobID, Reason: contract.Clip(r.Reason, contract.MaxReasonBytes),
+			Attempt: int32(r.Ended.Attempt), AttemptFailed: r.Ended.Failed,
+			AttemptError: contract.Clip(r.Ended.Error, contract.MaxReasonBytes),
+			Cancel:       r.Cancel, NotAfter: j.store.NotAfter(),
+		})
 	})
-	return j.guarded(ctx, "refund", r.JobKey, row, err)
+	return j.guarded(ctx, "refund", r.JobKey, row, moved, err)
 }
 
 // SettleRequest reports that a job was delivered.
@@ -103,8 +112,9 @@ type SettleRequest struct {
 	// Attempt is the number of the attempt that delivered.
 	Attempt int `json:"attempt"`
 	// Output is the result as JSON text, at most contract.MaxOutputBytes; nil stores none.
-	Output *string `json:"output,omitempty"`
-	Reason string  `json:"reason"`
+	Output *string     `json:"output,omitempty"`
+	Reason string      `json:"reason"`
+	Source SourceOrder `json:"source,omitzero"`
 }
 
 // SettleJob marks the job delivered, whatever its state, and takes its cost again if and only if it had been refunded.
@@ -112,11 +122,14 @@ func (j *Jobs) SettleJob(ctx context.Context, r SettleRequest) (JobAnswer, error
 	if err := ownGuard(ctx, r.JobKey); err != nil {
 		return JobAnswer{}, err
 	}
-	row, err := j.store.SettleJob(ctx, db.SettleJobParams{
-		TenantID: r.Tenant, JobID: r.JobID, Attempt: int32(r.Attempt), Output: r.Output,
-		Reason: contract.Clip(r.Reason, contract.MaxReasonBytes), NotAfter: j.store.NotAfter(),
+	row, moved, err := j.withSource(ctx, r.JobKey, r.Source, func(queries *db.Queries) (jobGuardRow, error) {
+		row, err := queries.SettleJob(ctx, db.SettleJobParams{
+			TenantID: r.Tenant, JobID: r.JobID, Attempt: int32(r.Attempt), Output: r.Output,
+			Reason: contract.Clip(r.Reason, contract.MaxReasonBytes), NotAfter: j.store.NotAfter(),
+		})
+		return jobGuardRow(row), err
 	})
-	return j.guarded(ctx, "settle", r.JobKey, jobGuardRow(row), err)
+	return j.guarded(ctx, "settle", r.JobKey, row, moved, err)
 }
 
 // RecordRequest counts an ended attempt.
@@ -134,7 +147,7 @@ func (j *Jobs) RecordAttempt(ctx context.Context, r RecordRequest) (JobAnswer, e
 		TenantID: r.Tenant, JobID: r.JobID, Attempt: int32(r.Ended.Attempt), AttemptFailed: r.Ended.Failed,
 		AttemptError: contract.Clip(r.Ended.Error, contract.MaxReasonBytes),
 	})
-	return j.guarded(ctx, "record an attempt of", r.JobKey, jobGuardRow(row), err)
+	return j.guarded(ctx, "record an attempt of", r.JobKey, jobGuardRow(row), SourceRefund{}, err)
 }
 
 // ParkRequest asks to make a job a dead letter. MaxAttempts is the limit of its spec, without what people granted.
@@ -154,7 +167,7 @@ func (j *Jobs) ParkJob(ctx context.Context, r ParkRequest) (JobAnswer, error) {
 		TenantID: r.Tenant, JobID: r.JobID, MaxAttempts: int32(r.MaxAttempts),
 		Reason: contract.Clip(r.Reason, contract.MaxReasonBytes),
 	})
-	return j.guarded(ctx, "park", r.JobKey, jobGuardRow(row), err)
+	return j.guarded(ctx, "park", r.JobKey, jobGuardRow(row), SourceRefund{}, err)
 }
 
 // CloseRequest asks to end an undelivered job as failed or canceled.
@@ -163,6 +176,7 @@ type CloseRequest struct {
 	State  contract.JobState `json:"state"`
 	Reason string            `json:"reason"`
 	Ended  EndedAttempt      `json:"ended,omitzero"`
+	Source SourceOrder       `json:"source,omitzero"`
 }
 
 // CloseJob ends an undelivered job and gives its cost back if that was not done. It is refused with WhyClosed.
@@ -170,13 +184,16 @@ func (j *Jobs) CloseJob(ctx context.Context, r CloseRequest) (JobAnswer, error) 
 	if err := ownGuard(ctx, r.JobKey); err != nil {
 		return JobAnswer{}, err
 	}
-	row, err := j.store.CloseJob(ctx, db.CloseJobParams{
-		TenantID: r.Tenant, JobID: r.JobID, State: string(r.State),
-		Reason:  contract.Clip(r.Reason, contract.MaxReasonBytes),
-		Attempt: int32(r.Ended.Attempt), AttemptError: contract.Clip(r.Ended.Error, contract.MaxReasonBytes),
-		NotAfter: j.store.NotAfter(),
+	row, moved, err := j.withSource(ctx, r.JobKey, r.Source, func(queries *db.Queries) (jobGuardRow, error) {
+		row, err := queries.CloseJob(ctx, db.CloseJobParams{
+			TenantID: r.Tenant, JobID: r.JobID, State: string(r.State),
+			Reason:  contract.Clip(r.Reason, contract.MaxReasonBytes),
+			Attempt: int32(r.Ended.Attempt), AttemptError: contract.Clip(r.Ended.Error, contract.MaxReasonBytes),
+			NotAfter: j.store.NotAfter(),
+		})
+		return jobGuardRow(row), err
 	})
-	return j.guarded(ctx, "close", r.JobKey, jobGuardRow(row), err)
+	return j.guarded(ctx, "close", r.JobKey, row, moved, err)
 }
 
 // ResolveRequest is a person's decision about a job.
@@ -186,7 +203,8 @@ type ResolveRequest struct {
 	// Invalid is why the decision breaks the contract; a signal's invalid decision is recorded with it.
 	Invalid string `json:"invalid,omitempty"`
 	// RecordRefusal keeps a refused decision: a signal has nobody to answer to.
-	RecordRefusal bool `json:"recordRefusal,omitempty"`
+	RecordRefusal bool        `json:"recordRefusal,omitempty"`
+	Source        SourceOrder `json:"source,omitzero"`
 }
 
 // ResolveAnswer is the answer to a decision. Outcome and State are those of the first time where it was taken before.
@@ -205,12 +223,16 @@ func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer,
 		return ResolveAnswer{}, err
 	}
 	tried, d := "resolve "+r.name(), r.Resolution
-	row, err := j.store.ResolveJob(ctx, db.ResolveJobParams{
-		TenantID: r.Tenant, JobID: r.JobID, ResolutionID: d.ID, Action: string(d.Action), Attempts: int32(d.Attempts),
-		Operator: d.Operator, Reason: d.Reason, Evidence: d.Evidence,
-		EntryReason: contract.Clip(decisionInWords(d), contract.MaxReasonBytes),
-		Invalid:     contract.Clip(r.Invalid, contract.MaxReasonBytes), RecordRefusal: r.RecordRefusal,
-		NotAfter: j.store.NotAfter(),
+	var row db.ResolveJobRow
+	_, moved, err := j.withSource(ctx, r.JobKey, r.Source, func(queries *db.Queries) (_ jobGuardRow, err error) {
+		row, err = queries.ResolveJob(ctx, db.ResolveJobParams{
+			TenantID: r.Tenant, JobID: r.JobID, ResolutionID: d.ID, Action: string(d.Action), Attempts: int32(d.Attempts),
+			Operator: d.Operator, Reason: d.Reason, Evidence: d.Evidence,
+			EntryReason: contract.Clip(decisionInWords(d), contract.MaxReasonBytes),
+			Invalid:     contract.Clip(r.Invalid, contract.MaxReasonBytes), RecordRefusal: r.RecordRefusal,
+			NotAfter: j.store.NotAfter(),
+		})
+		return guardRowOfResolve(row), err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ResolveAnswer{}, noJob(tried, r.JobKey)
@@ -218,11 +240,10 @@ func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer,
 	if err = j.checked(ctx, tried, row.Answer, err); err != nil {
 		return ResolveAnswer{}, err
 	}
-	answer := ResolveAnswer{JobAnswer: answerOf(jobGuardRow{
-		Answer: row.Answer, State: row.State, Cost: row.Cost, IsRefunded: row.IsRefunded, IsReclaimed: row.IsReclaimed,
-		Attempts: row.Attempts, Granted: row.Granted, KeyAttempt: row.KeyAttempt, CancelRequested: row.CancelRequested,
-		Reason: row.Reason, CreatedAt: row.CreatedAt, AgeUs: row.AgeUs,
-	}), Outcome: contract.ResolutionApplied, State: contract.JobState(row.State)}
+	answer := ResolveAnswer{
+		JobAnswer: answerOf(guardRowOfResolve(row)), Outcome: contract.ResolutionApplied, State: contract.JobState(row.State),
+	}
+	answer.Source = moved
 	switch answer.Verdict {
 	case Already:
 		answer.Outcome, answer.State = row.PriorOutcome, contract.JobState(row.PriorState)
@@ -249,6 +270,14 @@ func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer,
 		}
 	}
 	return answer, nil
+}
+
+func guardRowOfResolve(row db.ResolveJobRow) jobGuardRow {
+	return jobGuardRow{
+		Answer: row.Answer, State: row.State, Cost: row.Cost, IsRefunded: row.IsRefunded, IsReclaimed: row.IsReclaimed,
+		Attempts: row.Attempts, Granted: row.Granted, KeyAttempt: row.KeyAttempt, CancelRequested: row.CancelRequested,
+		Reason: row.Reason, CreatedAt: row.CreatedAt, AgeUs: row.AgeUs,
+	}
 }
 
 func decisionInWords(d contract.Resolution) string {
@@ -287,7 +316,9 @@ func actionsInWords(state contract.JobState) string {
 
 func (k JobKey) name() string { return contract.JobWorkflowID(k.Tenant, k.JobID) }
 
-func (j *Jobs) guarded(ctx context.Context, verb string, key JobKey, row jobGuardRow, err error) (JobAnswer, error) {
+func (j *Jobs) guarded(
+	ctx context.Context, verb string, key JobKey, row jobGuardRow, moved SourceRefund, err error,
+) (JobAnswer, error) {
 	tried := verb + " " + key.name()
 	if errors.Is(err, pgx.ErrNoRows) {
 		return JobAnswer{}, noJob(tried, key)
@@ -295,7 +326,9 @@ func (j *Jobs) guarded(ctx context.Context, verb string, key JobKey, row jobGuar
 	if err := j.checked(ctx, tried, row.Answer, err); err != nil {
 		return JobAnswer{}, err
 	}
-	return answerOf(row), nil
+	answer := answerOf(row)
+	answer.Source = moved
+	return answer, nil
 }
 
 // checked returns the error of a guard, where it has one, ready for Temporal. A guard that came too late calls for a new

@@ -60,6 +60,8 @@ const (
 	EventProbeAnswered   = "probe_answered"
 	EventOutcomeRecorded = "outcome_recorded"
 	EventMessageRefused  = "message_refused"
+	EventSourceRefund    = "source_refund"
+	EventSourceRefused   = "source_refused"
 )
 
 // EventRequest is a line of a job's story that moves nothing.

@@ -49,6 +49,8 @@ const (
 	WhyIDReused            = "id_reused"
 	WhyInvalid             = "invalid"
 	WhyWrongState          = "wrong_state"
+	WhyUnknownOrder        = "unknown_order"
+	WhyOtherAccount        = "other_account"
 )
 
 // JobRow is what the database says of a job, small enough for a local activity's result. State is empty where there is
@@ -82,6 +84,8 @@ type JobAnswer struct {
 	// Why is the reason of a refusal.
 	Why string `json:"why,omitempty"`
 	Row JobRow `json:"row"`
+	// Source is what became of a refund that leaves through the job's order.
+	Source SourceRefund `json:"source,omitzero"`
 }
 
 // verdictOf splits a guard's answer into verdict and reason. A statement that came too late did nothing, and its clock

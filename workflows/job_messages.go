@@ -81,6 +81,8 @@ func (j *meteredJob) awaitCharge(ctx workflow.Context, _ converter.RawValue) (co
 	switch {
 	case j.charge.Verdict == activities.Refused && j.charge.Why == activities.WhyConflict:
 		return verdict, refusal(contract.ConflictOf(j.job))
+	case j.orderRefusal() != nil:
+		return verdict, j.orderRefusal()
 	case j.charge.Verdict == activities.Refused:
 		verdict.Verdict, verdict.Reason = contract.VerdictDeclined, declinedInWords(j.job, *j.charge)
 	case j.charge.Verdict == activities.Applied && !j.toldCharged:
@@ -137,7 +139,7 @@ func (j *meteredJob) resolveByUpdate(ctx workflow.Context, raw converter.RawValu
 
 // resolve takes a decision to Postgres and what it changes into the run's memory.
 func (j *meteredJob) resolve(ctx workflow.Context, r activities.ResolveRequest) activities.ResolveAnswer {
-	r.JobKey = j.key
+	r.JobKey, r.Source = j.key, j.source()
 	answer := j.resolveJob(ctx, r)
 	if answer.Verdict == activities.Applied && r.Resolution.Action == contract.ActionRetry {
 		j.pause = pauseNotDue
@@ -242,7 +244,10 @@ func recordable(d contract.Resolution, data []byte) contract.Resolution {
 
 // status answers the query of this name.
 func (j *meteredJob) status() contract.JobStatus {
-	status := contract.JobStatus{State: j.state(), Money: j.row.Money(), Attempt: j.row.Attempts, WaitsFor: j.waitsFor()}
+	status := contract.JobStatus{
+		State: j.state(), Money: j.row.Money(), Attempt: j.row.Attempts, WaitsFor: j.waitsFor(),
+		RefundID: j.moved.RefundID, Note: j.moved.Refusal,
+	}
 	if current := j.current(); current != nil {
 		status.Attempt = current.number
 	}

@@ -26,8 +26,10 @@ type meteredJob struct {
 	// refused is why this run's own input is refused; it may yet run the stored job that it was sent messages for.
 	refused error
 
-	calls  workflow.Mutex
-	row    activities.JobRow
+	calls workflow.Mutex
+	row   activities.JobRow
+	// moved is what became of the refund that leaves through the job's order.
+	moved  activities.SourceRefund
 	charge *activities.ChargeAnswer
 	ladder ladder
 	// toldCharged is set once a submission was answered with charged.
@@ -156,7 +158,7 @@ func (j *meteredJob) adoptNamed(ctx workflow.Context) bool {
 func (j *meteredJob) begin(ctx workflow.Context) error {
 	answer := j.chargeJob(ctx, activities.ChargeRequest{
 		JobKey: j.key, Account: j.job.Account, Cost: j.job.Cost, Fingerprint: j.fingerprint, Spec: j.input,
-		Reason: "job " + j.job.JobID + " started", Ladder: int(newestLadder),
+		Reason: "job " + j.job.JobID + " started", Ladder: int(newestLadder), Source: j.source(),
 	})
 	j.ladder = ladder(answer.Ladder)
 	if answer.Verdict == activities.Already && !answer.SameSpec {
@@ -165,6 +167,10 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 		}
 	}
 	j.charge = &answer
+	if wrong := j.orderRefusal(); wrong != nil {
+		j.finished(ctx)
+		return wrong
+	}
 	takenUp := answer.Verdict == activities.Already
 	if answer.Verdict == activities.Refused && answer.Why == activities.WhyConflict {
 		j.refused = contract.ConflictOf(j.job)
@@ -198,8 +204,11 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 }
 
 // obey takes in the row that a call answered.
-func (j *meteredJob) obey(ctx workflow.Context, row activities.JobRow) {
+func (j *meteredJob) obey(ctx workflow.Context, row activities.JobRow, moved activities.SourceRefund) {
 	j.row = row
+	if moved != (activities.SourceRefund{}) {
+		j.moved = moved
+	}
 	if j.charge != nil {
 		j.showAttributes(ctx)
 	}
@@ -298,7 +307,7 @@ func (j *meteredJob) take(ctx workflow.Context, step step) {
 	case stepSettle:
 		d := j.delivery
 		answer := j.settleJob(ctx, activities.SettleRequest{
-			JobKey: j.key, Attempt: d.attempt, Output: stored(d.output), Reason: d.reason,
+			JobKey: j.key, Attempt: d.attempt, Output: stored(d.output), Reason: d.reason, Source: j.source(),
 		})
 		if answer.Verdict == activities.Applied {
 			j.settled = d
@@ -308,7 +317,7 @@ func (j *meteredJob) take(ctx workflow.Context, step step) {
 	case stepRefund:
 		s := j.situation()
 		j.refundJob(ctx, activities.RefundRequest{
-			JobKey: j.key, Reason: j.refundReason(s), Ended: ended, Cancel: s.cancelRequested,
+			JobKey: j.key, Reason: j.refundReason(s), Ended: ended, Cancel: s.cancelRequested, Source: j.source(),
 		})
 		j.forgetEnded()
 	case stepRecord:
@@ -316,13 +325,13 @@ func (j *meteredJob) take(ctx workflow.Context, step step) {
 		j.forgetEnded()
 	case stepFail:
 		j.closeJob(ctx, activities.CloseRequest{
-			JobKey: j.key, State: contract.StateFailed, Ended: ended,
+			JobKey: j.key, State: contract.StateFailed, Ended: ended, Source: j.source(),
 			Reason: fmt.Sprintf("attempt %d says that it can never succeed: %s", ended.Attempt, ended.Error),
 		})
 		j.forgetEnded()
 	case stepCancel:
 		j.closeJob(ctx, activities.CloseRequest{
-			JobKey: j.key, State: contract.StateCanceled, Reason: "canceled and not delivered",
+			JobKey: j.key, State: contract.StateCanceled, Reason: "canceled and not delivered", Source: j.source(),
 		})
 	case stepPark:
 		j.parkJob(ctx, activities.ParkRequest{
@@ -346,6 +355,24 @@ func (j *meteredJob) take(ctx workflow.Context, step step) {
 	default:
 		panic(fmt.Sprintf("step %d has nothing to carry out", step))
 	}
+}
+
+// orderRefusal is the error of a job that was not charged because its refund's order is missing, or nil.
+func (j *meteredJob) orderRefusal() error {
+	if j.charge.Why != activities.WhyUnknownOrder && j.charge.Why != activities.WhyOtherAccount {
+		return nil
+	}
+	return refusal(contract.NewError(contract.CodeBadInput, contract.RetryNewKey, fmt.Sprintf(
+		"orderId must name an order of account %s, which %s is not: refundTo \"source\" sends the refund through it",
+		j.job.Account, j.job.OrderID), nil))
+}
+
+// source is the order through which a refund leaves, none where it stays on the account.
+func (j *meteredJob) source() activities.SourceOrder {
+	if j.job.RefundTo != contract.RefundToSource {
+		return activities.SourceOrder{}
+	}
+	return activities.SourceOrder{OrderID: j.job.OrderID, Account: j.job.Account}
 }
 
 func (j *meteredJob) forgetEnded() { j.ended, j.endedAttempt, j.endedError = endingNone, 0, "" }

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/reclaimhq/reclaim/activities"
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -34,6 +35,20 @@ func readCall(ctx workflow.Context) workflow.Context {
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second,
 		},
+	})
+}
+
+// followCall sends a refund and looks it up. Each attempt makes at most two calls of a channel and tells when the next is
+// due, so the interval here is only for attempts that died or could not reach Postgres. A heartbeat makes a dead worker
+// known within its timeout. No attempt is the last: the row says when to ask a person.
+func followCall(ctx workflow.Context, row activities.RefundRow) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 2 * time.Minute,
+		HeartbeatTimeout:    15 * time.Second,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: time.Second, BackoffCoefficient: 1, MaximumInterval: time.Second,
+		},
+		Summary: fmt.Sprintf("%d %s through %s, %s", row.Amount, row.Currency, row.Channel, row.State),
 	})
 }
 

@@ -21,9 +21,11 @@ type ActivityRegistry interface {
 // Register makes Reclaim's workflows known to a worker, a replayer or a test environment, under their contract names.
 func Register(r Registry) {
 	r.RegisterWorkflowWithOptions(MeteredJob, workflow.RegisterOptions{Name: contract.MeteredJobWorkflow})
+	r.RegisterWorkflowWithOptions(ChannelRefund, workflow.RegisterOptions{Name: contract.ChannelRefundWorkflow})
 }
 
 // RegisterActivities makes the activities that the workflows call known to a worker or a test environment.
-func RegisterActivities(r ActivityRegistry, jobs *activities.Jobs) {
+func RegisterActivities(r ActivityRegistry, jobs *activities.Jobs, refunds *activities.Refunds) {
+	r.RegisterActivityWithOptions(refunds, activity.RegisterOptions{})
 	r.RegisterActivityWithOptions(jobs, activity.RegisterOptions{})
 }

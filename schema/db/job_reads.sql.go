@@ -81,7 +81,7 @@ func (q *Queries) GetJobOutput(ctx context.Context, arg GetJobOutputParams) (Get
 }
 
 const getJobResolution = `-- name: GetJobResolution :one
-SELECT tenant_id, subject_kind, subject_id, resolution_id, action, attempts, operator, approver, reason, evidence, outcome, state, refusal, created_at FROM reclaim.resolutions
+SELECT tenant_id, subject_kind, subject_id, resolution_id, action, attempts, operator, approver, reason, evidence, outcome, state, refusal, created_at, particulars FROM reclaim.resolutions
 WHERE tenant_id = $1 AND subject_kind = 'job' AND subject_id = $2 AND resolution_id = $3
 `
 
@@ -109,6 +109,7 @@ func (q *Queries) GetJobResolution(ctx context.Context, arg GetJobResolutionPara
 		&i.State,
 		&i.Refusal,
 		&i.CreatedAt,
+		&i.Particulars,
 	)
 	return i, err
 }
@@ -210,7 +211,7 @@ func (q *Queries) ListJobEvents(ctx context.Context, arg ListJobEventsParams) ([
 }
 
 const listJobResolutions = `-- name: ListJobResolutions :many
-SELECT tenant_id, subject_kind, subject_id, resolution_id, action, attempts, operator, approver, reason, evidence, outcome, state, refusal, created_at FROM reclaim.resolutions
+SELECT tenant_id, subject_kind, subject_id, resolution_id, action, attempts, operator, approver, reason, evidence, outcome, state, refusal, created_at, particulars FROM reclaim.resolutions
 WHERE tenant_id = $1 AND subject_kind = 'job' AND subject_id = $2
 ORDER BY created_at, resolution_id LIMIT 10000
 `
@@ -244,6 +245,7 @@ func (q *Queries) ListJobResolutions(ctx context.Context, arg ListJobResolutions
 			&i.State,
 			&i.Refusal,
 			&i.CreatedAt,
+			&i.Particulars,
 		); err != nil {
 			return nil, err
 		}

@@ -17,6 +17,18 @@ type ReclaimAccount struct {
 	CreatedAt time.Time
 }
 
+type ReclaimIssue struct {
+	TenantID    string
+	IssueID     string
+	Kind        string
+	SubjectKind string
+	SubjectID   string
+	Evidence    string
+	State       string
+	OpenedAt    time.Time
+	ResolvedAt  *time.Time
+}
+
 type ReclaimJob struct {
 	TenantID        string
 	JobID           string
@@ -65,6 +77,95 @@ type ReclaimLedgerEntry struct {
 	CreatedAt    time.Time
 }
 
+type ReclaimOperation struct {
+	TenantID    string
+	Actor       string
+	Kind        string
+	Key         string
+	Fingerprint string
+	SubjectID   string
+	EntrySeq    *int64
+	CreatedAt   time.Time
+	ExpiresAt   *time.Time
+}
+
+type ReclaimOrder struct {
+	TenantID         string
+	OrderID          string
+	AccountID        string
+	Channel          string
+	ChannelPaymentID string
+	Currency         string
+	Paid             int64
+	Credits          int64
+	Reserved         int64
+	Refunded         int64
+	ReservedCredits  int64
+	RefundedCredits  int64
+	CreatedAt        time.Time
+}
+
+type ReclaimOutbox struct {
+	ID            int64
+	Kind          string
+	TenantID      string
+	SubjectID     string
+	Payload       string
+	Attempts      int32
+	LastError     string
+	NextAttemptAt time.Time
+	CreatedAt     time.Time
+	DeliveredAt   *time.Time
+}
+
+type ReclaimRefund struct {
+	TenantID        string
+	RefundID        string
+	OrderID         string
+	JobID           *string
+	Amount          int64
+	Currency        string
+	Credits         int64
+	State           string
+	NeedsReview     bool
+	ChannelRef      string
+	RequestedBy     string
+	Reason          string
+	SendCount       int32
+	FirstSentAt     *time.Time
+	LastCheckedAt   *time.Time
+	LookCount       int32
+	NextLookAt      *time.Time
+	LookUntil       *time.Time
+	ResendRequested bool
+	EventSeq        int64
+	LastOutcome     string
+	LastCode        string
+	SucceededAt     *time.Time
+	ReturnedAt      *time.Time
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+}
+
+type ReclaimRefundEvent struct {
+	TenantID   string
+	RefundID   string
+	Seq        int64
+	Source     string
+	FromState  string
+	ToState    string
+	Outcome    string
+	ChannelRef string
+	Amount     *int64
+	Currency   *string
+	Code       string
+	Evidence   string
+	Sends      int32
+	Actor      string
+	ObservedAt time.Time
+	CreatedAt  time.Time
+}
+
 type ReclaimResolution struct {
 	TenantID     string
 	SubjectKind  string
@@ -80,4 +181,5 @@ type ReclaimResolution struct {
 	State        string
 	Refusal      string
 	CreatedAt    time.Time
+	Particulars  string
 }

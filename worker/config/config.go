@@ -23,6 +23,8 @@ type Config struct {
 	TaskQueue string
 	// Connections bounds the connection pool and, with it, the money calls that run at once.
 	Connections int
+	// Channels are the payment channels of the file that RECLAIM_CHANNELS names, none where it is unset.
+	Channels []ChannelConfig
 	// Temporal is read as the official SDKs read it: TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY,
 	// TEMPORAL_TLS_… and a configuration file with profiles.
 	Temporal client.Options
@@ -64,10 +66,12 @@ func Load(getenv func(string) string) (Config, error) {
 		}
 		c.Connections = n
 	}
-	if getenv("RECLAIM_CHANNELS") != "" {
-		mistake("RECLAIM_CHANNELS is set, but this release has no payment channels: unset it")
-	}
 	var err error
+	if path := getenv("RECLAIM_CHANNELS"); path != "" {
+		if c.Channels, err = loadChannels(path, getenv); err != nil {
+			mistakes = append(mistakes, err)
+		}
+	}
 	if c.Temporal, err = LoadTemporal(); err != nil {
 		mistakes = append(mistakes, err)
 	}

@@ -22,6 +22,12 @@ const (
 	CodeInsufficientCredits Code = "InsufficientCredits"
 	// CodeNotFound: there is no such job, account or record for this tenant.
 	CodeNotFound Code = "NotFound"
+	// CodeCapacityExceeded: more than is left of the order would go back.
+	CodeCapacityExceeded Code = "CapacityExceeded"
+	// CodeForbidden: the caller has no right to this; it is checked before anything is answered again.
+	CodeForbidden Code = "Forbidden"
+	// CodeExpired: the operation key was forgotten after its retention, and its refund is kept: ask for that one.
+	CodeExpired Code = "Expired"
 	// CodeUnavailable: Postgres or Temporal could not be reached; the outcome may be unknown.
 	CodeUnavailable Code = "Unavailable"
 )

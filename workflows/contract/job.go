@@ -201,9 +201,11 @@ func ParseJob(raw []byte) (Job, error) {
 	switch job.RefundTo {
 	case RefundToBalance:
 	case RefundToSource:
-		p.add("refundTo", "\"source\" needs channel refunds, which this release does not have: use \"balance\"")
+		if job.OrderID == "" {
+			p.add("orderId", "is missing: refundTo \"source\" sends the refund through this order")
+		}
 	default:
-		p.add("refundTo", "must be \"balance\"")
+		p.add("refundTo", "must be \"balance\" or \"source\"")
 	}
 	if err := p.err(CodeBadInput); err != nil {
 		return Job{}, err

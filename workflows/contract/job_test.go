@@ -153,7 +153,8 @@ func TestEachRuleOfAJobIsCheckedAndNamed(t *testing.T) {
 		{"retry as a list", `{"maxAttempts":5,"initialBackoff":"2s","multiplier":1.5,"maxBackoff":"3m"}`, `[]`, "retry", "list"},
 
 		{"refundOnFailure as a text", `"refundOnFailure":false`, `"refundOnFailure":"no"`, "refundOnFailure", "string"},
-		{"refundTo source", `"refundTo":"balance"`, `"refundTo":"source"`, "refundTo", "this release does not have"},
+		{"refundTo source", `"refundTo":"balance"`, `"refundTo":"source"`, "orderId", "sends the refund through this order"},
+		{"unknown refundTo", `"refundTo":"balance"`, `"refundTo":"card"`, "refundTo", "\"balance\" or \"source\""},
 		{"refundTo elsewhere", `"refundTo":"balance"`, `"refundTo":"card"`, "refundTo", `must be "balance"`},
 		{"actor of 201 bytes", `"actor":"api:checkout"`, `"actor":"` + long(201) + `"`, "actor", "201 bytes, more than the 200"},
 		{"actor with NUL", `"actor":"api:checkout"`, `"actor":"a\u0000"`, "actor", "without NUL"},

@@ -193,6 +193,9 @@ type JobStatus struct {
 	WaitsFor string `json:"waitsFor"`
 	// Actions lists what a person can decide now.
 	Actions []Action `json:"actions"`
+	// RefundID is the channel refund by which the job's refund left, Note why it did not and the credits stay.
+	RefundID string `json:"refundId,omitempty"`
+	Note     string `json:"note,omitempty"`
 }
 
 // JobResult is what a MeteredJob run returns.

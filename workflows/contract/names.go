@@ -9,13 +9,17 @@ const (
 	TaskQueue = "reclaim"
 	// MeteredJobWorkflow is the workflow type of one metered job.
 	MeteredJobWorkflow = "MeteredJob"
+	// ChannelRefundWorkflow is the workflow type of one refund through a payment channel.
+	ChannelRefundWorkflow = "ChannelRefund"
+	// ChannelNoticeSignal tells a refund of what its channel sent.
+	ChannelNoticeSignal = "channel-notice"
 	// AwaitChargeUpdate answers the charge verdict of a submission.
 	AwaitChargeUpdate = "await-charge"
 	// OutcomeSignal reports from outside how an attempt of the work ended.
 	OutcomeSignal = "outcome"
-	// ResolveMessage is the name of both the signal and the update by which a person decides a job.
+	// ResolveMessage is the name of both the signal and the update by which a person decides a job or a refund.
 	ResolveMessage = "resolve"
-	// StatusQuery answers where a job stands.
+	// StatusQuery answers where a job or a refund stands.
 	StatusQuery = "status"
 )
 

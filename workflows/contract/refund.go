@@ -21,8 +21,16 @@ func RefundNumber(tenant, actor, key string) string {
 	return "rf_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:20]))
 }
 
-// JobRefundNumber returns the id of the channel refund of a job with refundTo source: its key is the job, and no actor.
-func JobRefundNumber(tenant, jobID string) string { return RefundNumber(tenant, "", "job:"+jobID) }
+// JobRefundKey returns the operation key of the channel refund of a job with refundTo source, which has no actor.
+func JobRefundKey(jobID string) string { return "job:" + jobID }
+
+// JobRefundNumber returns the id of the channel refund of a job with refundTo source.
+func JobRefundNumber(tenant, jobID string) string {
+	return RefundNumber(tenant, "", JobRefundKey(jobID))
+}
+
+// RefundKeyRetention is how long the operation key of a refund is kept; after that, the key is answered with Expired.
+const RefundKeyRetention = 30 * 24 * time.Hour
 
 // ValidRefundNumber says whether the text can be a refund number: 1 to 64 characters of 0-9 A-Z a-z _ -.
 func ValidRefundNumber(number string) bool {
@@ -225,6 +233,57 @@ func (r RefundResolution) Check() error {
 		checkCurrency(&p, "currency", r.Currency)
 	}
 	return p.err(CodeBadResolution)
+}
+
+// RefundOutcome is what a channel says of a refund.
+type RefundOutcome string
+
+// The outcomes that a channel notice may report.
+const (
+	NoticePending   RefundOutcome = "pending"
+	NoticeSucceeded RefundOutcome = "succeeded"
+	NoticeFailed    RefundOutcome = "failed"
+)
+
+// ChannelNotice is the payload of the channel-notice signal: what a verified message of the channel says of the refund.
+// Only outcome is needed to tell a run that its row has changed; what is new in it is applied as evidence.
+type ChannelNotice struct {
+	// ID is the channel's id of the event.
+	ID         string        `json:"id,omitempty"`
+	Outcome    RefundOutcome `json:"outcome"`
+	Number     string        `json:"number,omitempty"`
+	ChannelRef string        `json:"channelRef,omitempty"`
+	Payment    string        `json:"payment,omitempty"`
+	// Amount is in the smallest unit of Currency.
+	Amount   int64  `json:"amount,omitzero"`
+	Currency string `json:"currency,omitempty"`
+	Code     string `json:"code,omitempty"`
+	// ObservedAt is the channel's own time of the fact, RFC 3339.
+	ObservedAt time.Time `json:"observedAt,omitzero"`
+}
+
+// ParseChannelNotice reads and checks a notice. The error has code BadInput.
+func ParseChannelNotice(raw []byte) (ChannelNotice, error) {
+	var n ChannelNotice
+	if fault := decode(raw, MaxInputBytes, &n); fault != nil {
+		return ChannelNotice{}, problems{*fault}.err(CodeBadInput)
+	}
+	var p problems
+	if n.Outcome != NoticePending && n.Outcome != NoticeSucceeded && n.Outcome != NoticeFailed {
+		p.add("outcome", fmt.Sprintf("must be pending, succeeded or failed, not %q", clip(string(n.Outcome), 40)))
+	}
+	if n.Amount < 0 || n.Amount > MaxCost {
+		p.add("amount", fmt.Sprintf("must be between 0 and %d, not %d", MaxCost, n.Amount))
+	}
+	if n.Currency != "" {
+		checkCurrency(&p, "currency", n.Currency)
+	}
+	for _, text := range []struct{ field, value string }{
+		{"id", n.ID}, {"number", n.Number}, {"channelRef", n.ChannelRef}, {"payment", n.Payment}, {"code", n.Code},
+	} {
+		checkText(&p, text.field, text.value, 200)
+	}
+	return n, p.err(CodeBadInput)
 }
 
 // RefundResolutionAnswer is what resolve answers: how the decision with this id went, and the refund's state after it.

@@ -1,0 +1,236 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/reclaimhq/reclaim/activities/channel"
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+const (
+	// channelCall bounds one call of a channel. What takes longer is unknown and looked up.
+	channelCall = 30 * time.Second
+	// heartbeat is how often an attempt that calls a channel says that it lives.
+	heartbeat = 5 * time.Second
+)
+
+// Types of the errors by which FollowRefund asks to be run again. ErrorNotDue is the ordinary course of things.
+const (
+	ErrorNotDue         = "RefundNotDue"
+	ErrorChannelMissing = "ChannelMissing"
+)
+
+// FollowRequest asks to bring a refund on. Known is the state that the caller knows of.
+type FollowRequest struct {
+	contract.RefundKey
+	Known contract.RefundState `json:"known"`
+}
+
+// FollowAnswer is the refund as it stands. GaveUp is true where its time for looking has passed and a person decides.
+type FollowAnswer struct {
+	Row    RefundRow `json:"row"`
+	GaveUp bool      `json:"gaveUp,omitempty"`
+}
+
+// FollowRefund brings a refund on by one step (send it, look it up, send its number again) and answers as soon as the
+// refund is in another state than Known, is final, or has had its time. Otherwise it fails with ErrorNotDue and the time
+// until the next look-up as its retry delay: waiting costs no history, and the retry is the poll.
+//
+// Sending is committed before the channel is called, and whatever the channel says goes through ApplyEvidence. An
+// attempt that dies anywhere is repeated from what the row then says.
+func (r *Refunds) FollowRefund(ctx context.Context, f FollowRequest) (FollowAnswer, error) {
+	if err := ownRefund(ctx, f.RefundKey); err != nil {
+		return FollowAnswer{}, err
+	}
+	row, err := r.read(ctx, r.store.Queries, f.RefundKey)
+	if err != nil {
+		return FollowAnswer{}, err
+	}
+	if state := contract.RefundState(row.ReclaimRefund.State); !state.Open() {
+		return FollowAnswer{Row: refundRowOf(row)}, nil
+	}
+	far, err := r.channels.Get(row.Channel, f.Tenant)
+	if err != nil {
+		return FollowAnswer{}, r.channelMissing(ctx, f.RefundKey, err)
+	}
+	stop := beat(ctx)
+	defer stop()
+	if err := r.step(ctx, f.RefundKey, row, far); err != nil {
+		return FollowAnswer{}, err
+	}
+	if row, err = r.read(ctx, r.store.Queries, f.RefundKey); err != nil {
+		return FollowAnswer{}, err
+	}
+	answer := FollowAnswer{Row: refundRowOf(row)}
+	answer.Row.Schedule = scheduleInWords(far.Capabilities())
+	state := answer.Row.State
+	if !state.Open() || state != f.Known && !hasHadItsTime(row) {
+		return answer, nil
+	}
+	if hasHadItsTime(row) {
+		tried := "flag " + refundName(f.RefundKey)
+		if _, err := r.store.FlagRefund(ctx, db.FlagRefundParams{TenantID: f.Tenant, RefundID: f.RefundID}); err != nil {
+			return FollowAnswer{}, retry(ctx, schema.Classify(tried, err))
+		}
+		answer.Row.NeedsReview, answer.GaveUp = true, true
+		return answer, nil
+	}
+	next := answer.Row.NextLook
+	if until := answer.Row.LookUntil; until.Before(next) {
+		next = until
+	}
+	return FollowAnswer{}, temporal.NewApplicationErrorWithOptions(
+		fmt.Sprintf("%s is %s; the channel is asked again at %s", refundName(f.RefundKey), state, next.Format(time.RFC3339)),
+		ErrorNotDue, temporal.ApplicationErrorOptions{
+			// Rounding up keeps a retry from arriving just before what it waits for.
+			NextRetryDelay: max(next.Sub(row.Now)+time.Millisecond, 10*time.Millisecond),
+			Category:       temporal.ApplicationErrorCategoryBenign,
+		})
+}
+
+func hasHadItsTime(row db.GetRefundRow) bool {
+	until := row.ReclaimRefund.LookUntil
+	return until != nil && !row.Now.Before(*until)
+}
+
+// step sends the refund or looks it up, whichever is due.
+func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel) error {
+	refund, caps := row.ReclaimRefund, far.Capabilities()
+	state := contract.RefundState(refund.State)
+	if state == contract.RefundAccepted || state == contract.RefundUnknown && refund.ResendRequested {
+		return r.send(ctx, key, row, far)
+	}
+	if refund.NextLookAt != nil && row.Now.Before(*refund.NextLookAt) && !hasHadItsTime(row) {
+		return nil
+	}
+	asked := channelRefund(row)
+	evidence := channel.Evidence{Outcome: channel.OutcomeUnknown, Code: "no_look_up",
+		Detail: "the channel cannot look a refund up without its own reference"}
+	if caps.QueryByNumber || asked.Reference != "" {
+		evidence = observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Query(ctx, asked) })
+	}
+	pauses := caps.Poll
+	pause := max(pauses[min(int(refund.LookCount), len(pauses)-1)], caps.MinSpacing)
+	applied, err := r.apply(ctx, r.store.Queries, key, Observation{
+		Source: SourceQuery, Evidence: evidence, Reversible: caps.Reversible, NextLook: pause,
+	})
+	if err != nil || applied.State != contract.RefundUnknown || hasHadItsTime(row) {
+		return err
+	}
+	// Not found, once a look-up would find it, means that the number never arrived: it may be sent again while the channel
+	// honours it. A channel that cannot be asked is asked by sending the same number.
+	notThere := evidence.Outcome == channel.OutcomeNotFound && row.Now.Sub(instant(refund.FirstSentAt)) >= caps.SearchLag
+	if notThere || evidence.Code == "no_look_up" {
+		return r.send(ctx, key, row, far)
+	}
+	return nil
+}
+
+// send commits that sending begins, asks the channel, and applies its answer. A number that the channel no longer honours
+// is not sent.
+func (r *Refunds) send(ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel) error {
+	tried, caps := "begin sending "+refundName(key), far.Capabilities()
+	answer, err := r.store.BeginSend(ctx, db.BeginSendParams{
+		TenantID: key.Tenant, RefundID: key.RefundID, ResendWithinUs: resendWithin(caps).Microseconds(),
+		FirstLookUs: caps.FirstQuery.Microseconds(), GiveUpUs: caps.GiveUp.Microseconds(),
+	})
+	if err != nil {
+		return retry(ctx, schema.Classify(tried, err))
+	}
+	if answer != "applied" {
+		return nil
+	}
+	asked := channelRefund(row)
+	evidence := observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Submit(ctx, asked) })
+	_, err = r.apply(ctx, r.store.Queries, key, Observation{
+		Source: SourceCreate, Evidence: evidence, Reversible: caps.Reversible,
+	})
+	return err
+}
+
+// resendWithin is how long after its first use a number may be sent again: somewhat less than the channel honours it, for
+// the time that a call is under way and for clocks that differ.
+func resendWithin(caps channel.Capabilities) time.Duration {
+	return caps.IdempotencyLife - min(caps.IdempotencyLife/10, 10*time.Minute)
+}
+
+func channelRefund(row db.GetRefundRow) channel.Refund {
+	refund := row.ReclaimRefund
+	return channel.Refund{
+		Number: refund.RefundID, Payment: row.ChannelPaymentID, Amount: refund.Amount, Currency: refund.Currency,
+		Reference: refund.ChannelRef,
+	}
+}
+
+// observe calls a channel and makes sure that its answer is evidence: a refund that cannot be asked for at all failed, and
+// an adapter that answers nothing, or an error of its own, tells nothing.
+func observe(ctx context.Context, call func(context.Context) (channel.Evidence, error)) channel.Evidence {
+	ctx, cancel := context.WithTimeout(ctx, channelCall)
+	defer cancel()
+	evidence, err := call(ctx)
+	if unusable, ok := errors.AsType[*channel.Unusable](err); ok {
+		return channel.Evidence{Outcome: channel.OutcomeFailed, Code: "unusable_" + unusable.Field, Detail: err.Error()}
+	}
+	if err != nil {
+		return channel.Evidence{Outcome: channel.OutcomeUnknown, Code: "adapter_error", Detail: err.Error()}
+	}
+	switch evidence.Outcome {
+	case channel.OutcomeUnknown, channel.OutcomePending, channel.OutcomeSucceeded, channel.OutcomeFailed,
+		channel.OutcomeNotFound:
+		return evidence
+	default:
+		evidence.Code = "no_outcome_" + evidence.Code
+		evidence.Outcome = channel.OutcomeUnknown
+		return evidence
+	}
+}
+
+func (r *Refunds) channelMissing(ctx context.Context, key contract.RefundKey, cause error) error {
+	tried := "flag " + refundName(key)
+	if _, err := r.store.FlagRefund(ctx, db.FlagRefundParams{TenantID: key.Tenant, RefundID: key.RefundID}); err != nil {
+		return retry(ctx, schema.Classify(tried, err))
+	}
+	return temporal.NewApplicationErrorWithOptions("follow "+refundName(key)+": "+cause.Error(), ErrorChannelMissing,
+		temporal.ApplicationErrorOptions{NextRetryDelay: 30 * time.Second, Cause: cause})
+}
+
+// beat tells Temporal that the attempt lives until stop is called, so that a worker that died is noticed soon.
+func beat(ctx context.Context) (stop func()) {
+	if !activity.IsActivity(ctx) {
+		return func() {}
+	}
+	done := make(chan struct{})
+	go func() {
+		ticker := time.NewTicker(heartbeat)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				activity.RecordHeartbeat(ctx)
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+func scheduleInWords(caps channel.Capabilities) string {
+	pauses := make([]string, len(caps.Poll))
+	for i, pause := range caps.Poll {
+		pauses[i] = pause.String()
+	}
+	return fmt.Sprintf("%s after sending, then after %s, which repeats, until %s after sending",
+		caps.FirstQuery, strings.Join(pauses, ", "), caps.GiveUp)
+}

@@ -1,0 +1,132 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/reclaimhq/reclaim/activities/channel"
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// Channels finds the configured channel of an order; its error says what is missing from the configuration.
+type Channels interface {
+	Get(name, tenant string) (channel.Channel, error)
+}
+
+// Refunds sends refunds through their channels, applies what is observed of them, and takes people's decisions. Every
+// method may run any number of times and in parallel: a refund's number is sent as often as need be, and its channel
+// moves money once.
+type Refunds struct {
+	store    *schema.Store
+	channels Channels
+}
+
+// NewRefunds returns the activities of channel refunds on the given database and channels.
+func NewRefunds(store *schema.Store, channels Channels) *Refunds {
+	return &Refunds{store: store, channels: channels}
+}
+
+// RefundRow is what the database says of a refund. Times are Postgres'; NextLook and LookUntil are zero where no look-up
+// is due.
+type RefundRow struct {
+	State       contract.RefundState `json:"state"`
+	NeedsReview bool                 `json:"needsReview,omitempty"`
+	OrderID     string               `json:"orderId"`
+	JobID       string               `json:"jobId,omitempty"`
+	Account     string               `json:"account"`
+	Channel     string               `json:"channel"`
+	Amount      int64                `json:"amount"`
+	Currency    string               `json:"currency"`
+	Credits     int64                `json:"credits"`
+	ChannelRef  string               `json:"channelRef,omitempty"`
+	Reason      string               `json:"reason"`
+	Sends       int                  `json:"sends"`
+	Looks       int                  `json:"looks"`
+	LastOutcome string               `json:"lastOutcome"`
+	LastCode    string               `json:"lastCode,omitempty"`
+	FirstSent   time.Time            `json:"firstSent,omitzero"`
+	LastChecked time.Time            `json:"lastChecked,omitzero"`
+	NextLook    time.Time            `json:"nextLook,omitzero"`
+	LookUntil   time.Time            `json:"lookUntil,omitzero"`
+	Updated     time.Time            `json:"updated"`
+	// Schedule says in words when the channel is asked, filled in by FollowRefund.
+	Schedule string `json:"schedule,omitempty"`
+}
+
+// ErrorNoRefund is the type of the error where a refund that must be there is not.
+const ErrorNoRefund = "NoRefund"
+
+// ownRefund refuses an activity that is called for another refund than the calling run's: work's queue and activity are
+// named by whoever submits a job.
+func ownRefund(ctx context.Context, key contract.RefundKey) error {
+	if !activity.IsActivity(ctx) || activity.GetInfo(ctx).WorkflowExecution.ID == refundName(key) {
+		return nil
+	}
+	return temporal.NewNonRetryableApplicationError(activity.GetInfo(ctx).ActivityType.Name+" may not be called for "+
+		refundName(key)+" by "+activity.GetInfo(ctx).WorkflowExecution.ID+": it is not work", ErrorForeignCall, nil)
+}
+
+func refundName(key contract.RefundKey) string {
+	return contract.RefundWorkflowID(key.Tenant, key.RefundID)
+}
+
+// ReadRefund reads a refund's row.
+func (r *Refunds) ReadRefund(ctx context.Context, key contract.RefundKey) (RefundRow, error) {
+	if err := ownRefund(ctx, key); err != nil {
+		return RefundRow{}, err
+	}
+	row, err := r.read(ctx, r.store.Queries, key)
+	if err != nil {
+		return RefundRow{}, err
+	}
+	return refundRowOf(row), nil
+}
+
+func (r *Refunds) read(ctx context.Context, queries *db.Queries, key contract.RefundKey) (db.GetRefundRow, error) {
+	tried := "read " + refundName(key)
+	row, err := queries.GetRefund(ctx, db.GetRefundParams{TenantID: key.Tenant, RefundID: key.RefundID})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, noRefund(tried, key)
+	}
+	if err != nil {
+		return row, retry(ctx, schema.Classify(tried, err))
+	}
+	return row, nil
+}
+
+func noRefund(tried string, key contract.RefundKey) error {
+	return temporal.NewNonRetryableApplicationError(tried+": there is no "+refundName(key), ErrorNoRefund, nil)
+}
+
+func refundRowOf(row db.GetRefundRow) RefundRow {
+	r := row.ReclaimRefund
+	return RefundRow{
+		State: contract.RefundState(r.State), NeedsReview: r.NeedsReview, OrderID: r.OrderID, JobID: deref(r.JobID),
+		Account: row.AccountID, Channel: row.Channel, Amount: r.Amount, Currency: r.Currency, Credits: r.Credits,
+		ChannelRef: r.ChannelRef, Reason: contract.Clip(r.Reason, 200), Sends: int(r.SendCount), Looks: int(r.LookCount),
+		LastOutcome: r.LastOutcome, LastCode: r.LastCode, FirstSent: instant(r.FirstSentAt),
+		LastChecked: instant(r.LastCheckedAt), NextLook: instant(r.NextLookAt), LookUntil: instant(r.LookUntil),
+		Updated: r.UpdatedAt.UTC(),
+	}
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+func instant(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return at.UTC()
+}

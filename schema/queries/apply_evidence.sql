@@ -1,0 +1,129 @@
+-- name: ApplyEvidence :one
+-- Applies one observation of a refund, whatever its source: the only statement that moves a refund on from unknown or
+-- pending. The row's lock makes observations come one after another, and each is judged against what is known then: a
+-- success moves the reservation to refunded; a definite failure releases it and gives the credits back, also after a
+-- success where the channel is known to take refunds back; what contradicts a final result, or does not match the
+-- refund, changes nothing and opens an issue; the rest is recorded. A repeated observation is not told twice. No row:
+-- there is no such refund.
+WITH args AS (
+    SELECT @source::text AS source, @outcome::text AS outcome, @number::text AS number, @channel_ref::text AS channel_ref,
+        @payment::text AS payment, @amount::bigint AS amount, lower(@currency::text) AS currency, @code::text AS code,
+        @evidence::text AS evidence, @sends::integer AS sends, @actor::text AS actor,
+        sqlc.narg(observed_at)::timestamptz AS observed_at, @reversible::boolean AS reversible,
+        @next_look_us::bigint AS next_look_us
+), refund AS (
+    SELECT * FROM reclaim.refunds
+    WHERE refunds.tenant_id = @tenant_id AND refunds.refund_id = @refund_id
+    FOR UPDATE
+), judged AS MATERIALIZED (
+    SELECT refund.*, orders.account_id, clock_timestamp() AS at, CASE
+        WHEN args.number <> '' AND args.number <> refund.refund_id
+            OR args.payment <> '' AND args.payment <> orders.channel_payment_id
+            OR args.channel_ref <> '' AND refund.channel_ref <> '' AND args.channel_ref <> refund.channel_ref
+            OR args.currency <> '' AND (args.amount, args.currency) <> (refund.amount, refund.currency)
+            THEN 'evidence_mismatch'
+        WHEN args.outcome IN ('pending', 'succeeded')
+            AND (args.currency = '' OR args.channel_ref = '' AND refund.channel_ref = '')
+            THEN 'evidence_incomplete'
+        WHEN args.outcome IN ('pending', 'succeeded') AND refund.state IN ('accepted', 'canceled')
+            THEN 'refund_never_sent'
+        WHEN args.outcome = 'failed' AND refund.state = 'accepted' THEN 'refund_never_sent'
+        WHEN args.outcome = 'pending' AND refund.state = 'unknown' THEN 'acknowledge'
+        WHEN args.outcome = 'succeeded' AND refund.state IN ('unknown', 'pending') THEN 'settle'
+        WHEN args.outcome = 'succeeded' AND refund.state = 'failed' THEN 'success_after_failure'
+        WHEN args.outcome = 'failed' AND refund.state IN ('unknown', 'pending') THEN 'release'
+        WHEN args.outcome = 'failed' AND refund.state = 'succeeded' AND args.reversible THEN 'reverse'
+        WHEN args.outcome = 'failed' AND refund.state = 'succeeded' THEN 'failure_after_success'
+        WHEN args.outcome = 'not_found' AND refund.state IN ('pending', 'succeeded') THEN 'reference_lost'
+        ELSE 'record' END AS effect
+    FROM refund, args, reclaim.orders
+    WHERE orders.tenant_id = refund.tenant_id AND orders.order_id = refund.order_id
+), verdict AS MATERIALIZED (
+    SELECT judged.*,
+        judged.effect NOT IN ('acknowledge', 'settle', 'release', 'reverse', 'record') AS contradicts,
+        CASE judged.effect WHEN 'acknowledge' THEN 'pending' WHEN 'settle' THEN 'succeeded' WHEN 'release' THEN 'failed'
+            WHEN 'reverse' THEN 'reversed' ELSE judged.state END AS to_state,
+        judged.effect IN ('release', 'reverse') AND judged.credits > 0 AS returns,
+        CASE WHEN judged.effect = 'reverse' THEN 'refund_reversed:' || judged.refund_id
+            WHEN judged.effect NOT IN ('acknowledge', 'settle', 'release', 'record')
+            THEN judged.effect || ':' || judged.refund_id || ':' || left(md5(concat_ws('|', args.outcome, args.number,
+                args.channel_ref, args.payment, args.amount, args.currency)), 12) END AS issue_id
+    FROM judged, args
+), opened AS (
+    INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence)
+    SELECT verdict.tenant_id, verdict.issue_id, CASE WHEN verdict.effect = 'reverse' THEN 'refund_reversed'
+            ELSE verdict.effect END, 'refund', verdict.refund_id,
+        left('the refund is ' || verdict.state || ' (' || verdict.amount || ' ' || verdict.currency || ' '
+            || verdict.channel_ref || '); by ' || args.source || ' it is ' || args.outcome
+            || ' (' || args.amount || ' ' || args.currency || ' ' || args.channel_ref || ' ' || args.number || ') '
+            || args.code, 1000)
+    FROM verdict, args WHERE verdict.issue_id IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING issue_id
+), news AS MATERIALIZED (
+    SELECT (verdict.to_state <> verdict.state OR (args.outcome, args.code) <> (verdict.last_outcome, verdict.last_code)
+        OR args.sends > 0) AND (NOT verdict.contradicts OR EXISTS (SELECT FROM opened)) AS told
+    FROM verdict, args
+), changed AS (
+    UPDATE reclaim.refunds SET
+        state = verdict.to_state,
+        channel_ref = CASE WHEN refunds.channel_ref = '' AND NOT verdict.contradicts THEN args.channel_ref
+            ELSE refunds.channel_ref END,
+        needs_review = CASE WHEN verdict.issue_id IS NOT NULL THEN refunds.needs_review OR EXISTS (SELECT FROM opened)
+            WHEN verdict.effect IN ('settle', 'release') THEN false ELSE refunds.needs_review END,
+        last_checked_at = CASE WHEN args.source IN ('create', 'query') THEN verdict.at ELSE refunds.last_checked_at END,
+        look_count = refunds.look_count + CASE WHEN args.source = 'query' THEN 1 ELSE 0 END,
+        next_look_at = CASE WHEN verdict.to_state NOT IN ('accepted', 'unknown', 'pending') THEN NULL
+            WHEN args.next_look_us > 0 THEN verdict.at + args.next_look_us * interval '1 microsecond'
+            ELSE refunds.next_look_at END,
+        resend_requested = refunds.resend_requested AND verdict.to_state = 'unknown',
+        event_seq = refunds.event_seq + CASE WHEN news.told THEN 1 ELSE 0 END,
+        last_outcome = CASE WHEN news.told THEN args.outcome ELSE refunds.last_outcome END,
+        last_code = CASE WHEN news.told THEN args.code ELSE refunds.last_code END,
+        succeeded_at = CASE WHEN verdict.effect = 'settle' THEN verdict.at ELSE refunds.succeeded_at END,
+        returned_at = CASE WHEN verdict.effect IN ('release', 'reverse') THEN verdict.at ELSE refunds.returned_at END,
+        updated_at = CASE WHEN news.told THEN verdict.at ELSE refunds.updated_at END
+    FROM verdict, args, news
+    WHERE refunds.tenant_id = verdict.tenant_id AND refunds.refund_id = verdict.refund_id
+        AND (news.told OR args.source IN ('create', 'query'))
+    RETURNING refunds.*
+), told AS (
+    INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, channel_ref,
+        amount, currency, code, evidence, sends, actor, observed_at)
+    SELECT changed.tenant_id, changed.refund_id, changed.event_seq, args.source, verdict.state, verdict.to_state,
+        args.outcome, args.channel_ref, CASE WHEN args.currency <> '' THEN args.amount END, nullif(args.currency, ''),
+        args.code, args.evidence, args.sends, args.actor, coalesce(args.observed_at, verdict.at)
+    FROM changed, verdict, args, news WHERE news.told
+), counted AS (
+    UPDATE reclaim.orders SET
+        reserved = orders.reserved - CASE WHEN verdict.effect IN ('settle', 'release') THEN verdict.amount ELSE 0 END,
+        refunded = orders.refunded
+            + CASE verdict.effect WHEN 'settle' THEN verdict.amount WHEN 'reverse' THEN -verdict.amount ELSE 0 END,
+        reserved_credits = orders.reserved_credits
+            - CASE WHEN verdict.effect IN ('settle', 'release') THEN verdict.credits ELSE 0 END,
+        refunded_credits = orders.refunded_credits
+            + CASE verdict.effect WHEN 'settle' THEN verdict.credits WHEN 'reverse' THEN -verdict.credits ELSE 0 END
+    FROM verdict
+    WHERE verdict.effect IN ('settle', 'release', 'reverse')
+        AND orders.tenant_id = verdict.tenant_id AND orders.order_id = verdict.order_id
+), moved AS (
+    UPDATE reclaim.accounts SET balance = accounts.balance + verdict.credits, seq = accounts.seq + 1
+    FROM verdict
+    WHERE verdict.returns AND accounts.tenant_id = verdict.tenant_id AND accounts.account_id = verdict.account_id
+    RETURNING accounts.tenant_id, accounts.account_id, accounts.balance, accounts.seq
+), entry AS (
+    INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, job_id, order_id,
+        refund_id, reason)
+    SELECT moved.tenant_id, moved.account_id, moved.seq, 'payout_return', verdict.credits, moved.balance, verdict.job_id,
+        verdict.order_id, verdict.refund_id,
+        CASE WHEN verdict.effect = 'reverse' THEN 'the bank took the refund back' ELSE 'the refund sent no money' END
+            || CASE WHEN args.code <> '' THEN ' (' || args.code || ')' ELSE '' END
+    FROM moved, verdict, args
+)
+SELECT
+    CASE WHEN verdict.contradicts THEN 'contradiction'
+        WHEN verdict.effect = 'record' THEN 'already' ELSE 'applied' END::text AS answer,
+    verdict.effect::text AS effect,
+    coalesce(changed.state, verdict.state)::text AS state,
+    coalesce(changed.needs_review, verdict.needs_review)::boolean AS needs_review
+FROM verdict LEFT JOIN changed ON true;

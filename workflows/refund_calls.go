@@ -1,0 +1,54 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/reclaimhq/reclaim/activities"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// refundActivities names the activities; the worker's registered instance is what runs.
+var refundActivities *activities.Refunds
+
+func readRefund(ctx workflow.Context, key contract.RefundKey) (row activities.RefundRow, err error) {
+	err = workflow.ExecuteLocalActivity(moneyCall(ctx), refundActivities.ReadRefund, key).Get(ctx, &row)
+	return row, err
+}
+
+// applyNotice takes a notice to Postgres and obeys the row.
+func (r *channelRefund) applyNotice(ctx workflow.Context, notice contract.ChannelNotice) {
+	if err := r.calls.Lock(ctx); err != nil {
+		panic(err)
+	}
+	defer r.calls.Unlock()
+	var row activities.RefundRow
+	request := activities.NoticeRequest{RefundKey: r.key, Notice: notice}
+	err := workflow.ExecuteLocalActivity(moneyCall(ctx), refundActivities.ApplyNotice, request).Get(ctx, &row)
+	if err != nil {
+		panic(err)
+	}
+	r.obey(ctx, row)
+}
+
+// resolveRefund takes a decision to Postgres and obeys the row. A decision that goes on with the refund ends the waiting for
+// a person, and the activity that follows it begins anew.
+func (r *channelRefund) resolveRefund(
+	ctx workflow.Context, request activities.ResolveRefundRequest,
+) activities.ResolveRefundAnswer {
+	if err := r.calls.Lock(ctx); err != nil {
+		panic(err)
+	}
+	defer r.calls.Unlock()
+	request.RefundKey = r.key
+	var answer activities.ResolveRefundAnswer
+	if err := workflow.ExecuteLocalActivity(moneyCall(ctx), refundActivities.ResolveRefund, request).Get(ctx, &answer); err != nil {
+		panic(err)
+	}
+	if answer.Verdict == activities.Applied {
+		r.gaveUp = false
+		r.stopFollowing()
+	}
+	r.obey(ctx, answer.Row)
+	r.stirred = true
+	return answer
+}
