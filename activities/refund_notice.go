@@ -33,7 +33,7 @@ func (r *Refunds) ApplyNotice(ctx context.Context, q NoticeRequest) (RefundRow, 
 		return RefundRow{}, err
 	}
 	reversible := false
-	if far, err := r.channels.Get(row.Channel, q.Tenant); err == nil {
+	if far, err := r.channels.Named(row.Channel); err == nil {
 		reversible = far.Capabilities().Reversible
 	}
 	n := q.Notice
@@ -67,7 +67,7 @@ type TakenNotice struct {
 func (r *Refunds) TakeNotice(
 	ctx context.Context, name string, header http.Header, body []byte, now time.Time,
 ) (TakenNotice, error) {
-	far, err := r.channels.Get(name, "")
+	far, err := r.channels.Named(name)
 	if err != nil {
 		return TakenNotice{}, err
 	}

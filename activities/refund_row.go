@@ -17,7 +17,9 @@ import (
 
 // Channels finds the configured channel of an order; its error says what is missing from the configuration.
 type Channels interface {
+	// Get returns the channel for a tenant's refunds, Named whoever may use it.
 	Get(name, tenant string) (channel.Channel, error)
+	Named(name string) (channel.Channel, error)
 }
 
 // Refunds sends refunds through their channels, applies what is observed of them, and takes people's decisions. Every

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +21,8 @@ import (
 	"github.com/reclaimhq/reclaim/activities"
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/worker/config"
+	"github.com/reclaimhq/reclaim/worker/notices"
+	"github.com/reclaimhq/reclaim/worker/relay"
 	"github.com/reclaimhq/reclaim/workflows"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -30,8 +35,9 @@ func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Run workflows and activities until SIGTERM",
-		Long: "Run workflows and activities until SIGTERM. Reads DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS " +
-			"and TEMPORAL_… from the environment.",
+		Long: "Run workflows and activities, and start what accepted refunds have left in the outbox, until SIGTERM. Reads " +
+			"DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS, RECLAIM_CHANNELS (a TOML file of payment channels), " +
+			"RECLAIM_LISTEN (where their notices are taken) and TEMPORAL_… from the environment.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := config.Load(os.Getenv)
@@ -74,17 +80,64 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	}); err != nil {
 		return ignoreStop(err)
 	}
+	refunds := activities.NewRefunds(store, config.ChannelSet(settings.Channels))
+	stopNotices, err := takeNotices(ctx, settings.Listen, refunds, temporal, settings.TaskQueue, logger)
+	if err != nil {
+		return err
+	}
+	defer stopNotices()
 	worker := newWorker(temporal, settings)
 	workflows.Register(worker)
-	workflows.RegisterActivities(worker, activities.NewJobs(store))
+	workflows.RegisterActivities(worker, activities.NewJobs(store), refunds)
 	if err := worker.Start(); err != nil {
 		return fmt.Errorf("start polling the task queue %s: %w", settings.TaskQueue, err)
 	}
+	var relaying sync.WaitGroup
+	defer relaying.Wait()
+	relaying.Go(func() { relay.New(store, temporal, settings.TaskQueue, logger).Run(ctx) })
 	logger.Info("polling", zap.String("taskQueue", settings.TaskQueue), zap.String("temporal", options.HostPort))
 	<-ctx.Done()
 	logger.Info("stopping: money calls in flight are finished first", zap.Duration("atMost", stopTimeout))
 	worker.Stop()
 	return nil
+}
+
+// takeNotices serves the door by which payment channels report, where an address is given. What was applied, the refund's
+// run is told of; a run that has ended is started again, so that its record shows what came late.
+func takeNotices(
+	ctx context.Context, address string, refunds *activities.Refunds, temporal client.Client, taskQueue string, logger *zap.Logger,
+) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on RECLAIM_LISTEN: %w", err)
+	}
+	tell := func(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := temporal.SignalWithStartWorkflow(ctx, contract.RefundWorkflowID(key.Tenant, key.RefundID),
+			contract.ChannelNoticeSignal, notice, client.StartWorkflowOptions{TaskQueue: taskQueue},
+			contract.ChannelRefundWorkflow, key)
+		return err
+	}
+	server := &http.Server{
+		Handler: notices.Handler(refunds, tell, logger), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+	}
+	go func() {
+		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("channel notices are no longer taken", zap.Error(err))
+		}
+	}()
+	logger.Info("taking channel notices", zap.String("address", listener.Addr().String()))
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		// Requests that last longer are cut off; their channel sends them again.
+		_ = server.Shutdown(ctx)
+	}, nil
 }
 
 func newWorker(temporal client.Client, settings config.Config) sdkworker.Worker {

@@ -39,6 +39,15 @@ func (s Set) Get(name, tenant string) (Channel, error) {
 	return member.Channel, nil
 }
 
+// Named returns the channel of that name, whoever may use it: for what the channel itself sends.
+func (s Set) Named(name string) (Channel, error) {
+	member, ok := s.members[name]
+	if !ok {
+		return nil, fmt.Errorf("channel %q: %w", name, ErrUnknownChannel)
+	}
+	return member.Channel, nil
+}
+
 // Names returns the names of the channels in order.
 func (s Set) Names() []string { return slices.Sorted(maps.Keys(s.members)) }
 

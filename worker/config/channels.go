@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/url"
@@ -50,7 +51,7 @@ func loadChannels(path string, getenv func(string) string) ([]ChannelConfig, err
 	f := &channelsFile{path: path, getenv: getenv}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("RECLAIM_CHANNELS cannot be read: %w", err)
+		return nil, fmt.Errorf("RECLAIM_CHANNELS: %s: cannot be read: %w", path, systemError(err))
 	}
 	var file map[string]any
 	if err := toml.Unmarshal(text, &file); err != nil {
@@ -66,13 +67,13 @@ func loadChannels(path string, getenv func(string) string) ([]ChannelConfig, err
 	}
 	root.refuseRest()
 	var channels []ChannelConfig
-	names := map[string]int{}
+	first := map[string]int{}
 	for i, keys := range tables {
 		c := f.channel(i+1, keys)
-		if first := names[c.Name]; first > 0 {
-			f.mistake(fmt.Sprintf("channel %d", i+1), "name %q is already that of channel %d", c.Name, first)
+		if n, known := first[c.Name]; !known {
+			first[c.Name] = i + 1
 		} else if c.Name != "" {
-			names[c.Name] = i + 1
+			f.mistake(fmt.Sprintf("channel %q", c.Name), "name is that of channel %d, too", n)
 		}
 		channels = append(channels, c)
 	}
@@ -80,6 +81,15 @@ func loadChannels(path string, getenv func(string) string) ([]ChannelConfig, err
 		return nil, errors.Join(f.mistakes...)
 	}
 	return channels, nil
+}
+
+// ChannelSet opens the channels, with the overrides, for the activities.
+func ChannelSet(configured []ChannelConfig) channel.Set {
+	members := map[string]channel.Member{}
+	for _, c := range configured {
+		members[c.Name] = channel.Member{Channel: channel.Override(adapters[c.Kind](c), c.Overrides), Tenants: c.Tenants}
+	}
+	return channel.NewSet(members)
 }
 
 func (f *channelsFile) mistake(where, format string, args ...any) {
@@ -131,14 +141,14 @@ const notID = "must be 1 to 100 characters of A-Z a-z 0-9 . _ : -, not %.100q"
 // checkBounds holds the overrides against what the adapter declares.
 func (t table) checkBounds(o channel.Overrides, declared channel.Capabilities) {
 	inForce := o.Apply(declared)
-	pauses := map[string]time.Duration{"first_query": o.FirstQuery}
-	for i, pause := range o.Poll {
-		pauses[fmt.Sprintf("poll[%d]", i)] = pause
-	}
-	for _, key := range slices.Sorted(maps.Keys(pauses)) {
-		if pause := pauses[key]; pause > 0 && pause < declared.MinSpacing {
+	checkPause := func(key string, pause time.Duration) {
+		if pause > 0 && pause < declared.MinSpacing {
 			t.mistake(key, "is %s, but look-ups of one refund must be %s apart at %s", pause, declared.MinSpacing, declared.Kind)
 		}
+	}
+	checkPause("first_query", o.FirstQuery)
+	for i, pause := range o.Poll {
+		checkPause(fmt.Sprintf("poll[%d]", i), pause)
 	}
 	switch {
 	case inForce.GiveUp > longestGiveUp:
@@ -279,16 +289,20 @@ func (t table) secret(key string) Secret {
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
-			// The error of the system itself, without the path.
-			for wrapped := err; wrapped != nil; wrapped = errors.Unwrap(wrapped) {
-				err = wrapped
-			}
-			t.mistake(fileKey, "names %s, which cannot be read: %v", name, err)
+			t.mistake(fileKey, "names %s, which cannot be read: %v", name, systemError(err))
 			return Secret{}
 		}
 		return t.checkSecret(fileKey, name, strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"))
 	}
 	return Secret{}
+}
+
+// systemError is the system's own word, without the path that it is about.
+func systemError(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
 }
 
 func (t table) checkSecret(key, name, text string) Secret {

@@ -4,6 +4,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,8 @@ type Config struct {
 	TaskQueue string
 	// Connections bounds the connection pool and, with it, the money calls that run at once.
 	Connections int
+	// Listen is the address on which payment channels' notices are taken, empty for none.
+	Listen string
 	// Channels are the payment channels of the file that RECLAIM_CHANNELS names, none where it is unset.
 	Channels []ChannelConfig
 	// Temporal is read as the official SDKs read it: TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY,
@@ -65,6 +68,10 @@ func Load(getenv func(string) string) (Config, error) {
 			mistake("RECLAIM_CONNECTIONS must be a whole number from 4 to 1000, not %q", text)
 		}
 		c.Connections = n
+	}
+	c.Listen = getenv("RECLAIM_LISTEN")
+	if _, _, err := net.SplitHostPort(c.Listen); c.Listen != "" && err != nil {
+		mistake("RECLAIM_LISTEN must be host:port, such as 127.0.0.1:8080, not %q", c.Listen)
 	}
 	var err error
 	if path := getenv("RECLAIM_CHANNELS"); path != "" {

@@ -60,7 +60,7 @@ func TestMistakes(t *testing.T) {
 		"no number":            {"RECLAIM_CONNECTIONS", "many", `RECLAIM_CONNECTIONS must be a whole number from 4 to 1000, not "many"`},
 		"too few connections":  {"RECLAIM_CONNECTIONS", "3", "RECLAIM_CONNECTIONS must be"},
 		"too many connections": {"RECLAIM_CONNECTIONS", "1001", "RECLAIM_CONNECTIONS must be"},
-		"channels":             {"RECLAIM_CHANNELS", "channels.toml", "RECLAIM_CHANNELS is set"},
+		"channels":             {"RECLAIM_CHANNELS", "/none/channels.toml", "RECLAIM_CHANNELS: /none/channels.toml: cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, map[string]string{"DATABASE_URL": goodURL, tc.variable: tc.value})
@@ -74,7 +74,7 @@ func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	t.Setenv("TEMPORAL_PROFILE", "unknown")
 	_, err := load(t, map[string]string{
 		"DATABASE_URL": "mysql://host/reclaim", "RECLAIM_MIGRATE_URL": "http://host/reclaim",
-		"RECLAIM_TASK_QUEUE": "/_sys/q", "RECLAIM_CONNECTIONS": "0", "RECLAIM_CHANNELS": "channels.toml",
+		"RECLAIM_TASK_QUEUE": "/_sys/q", "RECLAIM_CONNECTIONS": "0", "RECLAIM_CHANNELS": "/none/channels.toml",
 	})
 	require.Error(t, err)
 	for _, name := range []string{

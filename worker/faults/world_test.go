@@ -17,6 +17,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/reclaimhq/reclaim/activities"
+	"github.com/reclaimhq/reclaim/activities/channel"
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/schematest"
 	reclaim "github.com/reclaimhq/reclaim/starter/client"
@@ -168,7 +169,7 @@ func (w *world) startWorker(t *testing.T, store *schema.Store, queue string) (st
 		DeadlockDetectionTimeout: 20 * time.Second,
 	})
 	workflows.Register(worker)
-	workflows.RegisterActivities(worker, activities.NewJobs(store))
+	workflows.RegisterActivities(worker, activities.NewJobs(store), activities.NewRefunds(store, channel.NewSet(nil)))
 	require.NoError(t, worker.Start())
 	return sync.OnceFunc(worker.Stop)
 }

@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/reclaimhq/reclaim/activities"
+	"github.com/reclaimhq/reclaim/activities/channel"
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/schematest"
 	"github.com/reclaimhq/reclaim/starter/client"
@@ -242,7 +243,7 @@ func TestRecord(t *testing.T) {
 			s := &stage{t: t, ctx: ctx, temporal: connection, client: reclaim, studio: &studio{gate: make(chan struct{})}, id: name}
 			decider := worker.New(connection, contract.TaskQueue, worker.Options{Identity: "recorder"})
 			workflows.Register(decider)
-			workflows.RegisterActivities(decider, activities.NewJobs(store))
+			workflows.RegisterActivities(decider, activities.NewJobs(store), activities.NewRefunds(store, channel.NewSet(nil)))
 			require.NoError(t, decider.Start())
 			defer decider.Stop()
 			crew := worker.New(connection, queue, worker.Options{Identity: "recorder"})

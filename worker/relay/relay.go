@@ -1,0 +1,214 @@
+// Package relay carries out what committed transactions have left in the outbox: it starts the workflows of accepted
+// refunds.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.uber.org/zap"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+const (
+	// batch is how many rows one look takes, and lease how long they are left to it.
+	batch = 50
+	lease = 30 * time.Second
+	// look is how often the outbox is looked at where no notification came.
+	look = 2 * time.Second
+	// A row that cannot be delivered is tried again after a pause that doubles from firstPause to longestPause.
+	firstPause, longestPause = time.Second, 5 * time.Minute
+	// sweep is how often what has had its retention is cleared away.
+	sweep         = time.Hour
+	sweepAtMost   = 1000
+	keepDelivered = 7 * 24 * time.Hour
+	call          = 10 * time.Second
+)
+
+// Relay delivers outbox rows. Any number of them may run: each row is taken by one at a time, and starting a workflow
+// that runs already is a success.
+type Relay struct {
+	store     *schema.Store
+	temporal  client.Client
+	taskQueue string
+	logger    *zap.Logger
+}
+
+// New returns a Relay that starts workflows on the task queue.
+func New(store *schema.Store, temporal client.Client, taskQueue string, logger *zap.Logger) *Relay {
+	return &Relay{store: store, temporal: temporal, taskQueue: taskQueue, logger: logger}
+}
+
+// Run delivers until ctx ends. Postgres or Temporal being away is waited out.
+func (r *Relay) Run(ctx context.Context) {
+	news := make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.listen(ctx, news)
+	}()
+	defer func() { <-done }()
+	looks, sweeps := time.NewTicker(look), time.NewTicker(sweep)
+	defer looks.Stop()
+	defer sweeps.Stop()
+	r.clear(ctx)
+	for {
+		for r.deliver(ctx) {
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+		case <-looks.C:
+		case <-sweeps.C:
+			r.clear(ctx)
+		}
+	}
+}
+
+// listen wakes the relay at once when a row is committed. Where it cannot listen, the regular look finds the rows.
+func (r *Relay) listen(ctx context.Context, news chan<- struct{}) {
+	for ctx.Err() == nil {
+		err := r.listenOnce(ctx, news)
+		if err != nil && ctx.Err() == nil {
+			r.logger.Warn("the outbox cannot be listened to; it is looked at every "+look.String(), zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(look):
+		}
+	}
+}
+
+func (r *Relay) listenOnce(ctx context.Context, news chan<- struct{}) error {
+	pooled, err := r.store.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	// A connection that listens is not given back: its next user would be told too.
+	conn := pooled.Hijack()
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, "LISTEN reclaim_outbox"); err != nil {
+		return err
+	}
+	for {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return err
+		}
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// deliver takes a batch and reports whether there may be more.
+func (r *Relay) deliver(ctx context.Context) bool {
+	rows, err := r.store.ClaimOutbox(ctx, db.ClaimOutboxParams{LeaseUs: lease.Microseconds(), AtMost: batch})
+	if err != nil {
+		if ctx.Err() == nil {
+			r.logger.Warn("the outbox cannot be read", zap.Error(schema.Classify("claim outbox rows", err)))
+		}
+		return false
+	}
+	for _, row := range rows {
+		r.deliverOne(ctx, row)
+	}
+	return len(rows) == batch
+}
+
+func (r *Relay) deliverOne(ctx context.Context, row db.ReclaimOutbox) {
+	err := r.start(ctx, row)
+	if err == nil {
+		err = r.store.DeliverOutbox(ctx, row.ID)
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	pause := longestPause
+	if row.Attempts < 10 {
+		pause = min(firstPause<<max(row.Attempts-1, 0), longestPause)
+	}
+	r.logger.Warn("an outbox row could not be delivered", zap.Int64("id", row.ID), zap.String("kind", row.Kind),
+		zap.String("subject", row.SubjectID), zap.Int32("attempts", row.Attempts), zap.Duration("again", pause), zap.Error(err))
+	if err := r.store.DeferOutbox(ctx, db.DeferOutboxParams{
+		ID: row.ID, LastError: contract.Clip(err.Error(), contract.MaxReasonBytes), PauseUs: pause.Microseconds(),
+	}); err != nil {
+		r.logger.Warn("an outbox row could not be deferred; its lease ends by itself", zap.Int64("id", row.ID), zap.Error(err))
+	}
+}
+
+func (r *Relay) start(ctx context.Context, row db.ReclaimOutbox) error {
+	if row.Kind != "start_refund" {
+		return fmt.Errorf("outbox rows of kind %q cannot be delivered by this release", row.Kind)
+	}
+	key, err := contract.ParseRefundKey([]byte(row.Payload))
+	if err != nil {
+		return err
+	}
+	refund, err := r.store.GetRefund(ctx, db.GetRefundParams{TenantID: key.Tenant, RefundID: key.RefundID})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", contract.RefundWorkflowID(key.Tenant, key.RefundID), err)
+	}
+	options := startOptions(key, r.taskQueue, refund)
+	ctx, cancel := context.WithTimeout(ctx, call)
+	defer cancel()
+	_, err = r.temporal.ExecuteWorkflow(ctx, options, contract.ChannelRefundWorkflow,
+		converter.NewRawValue(&commonpb.Payload{
+			Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
+			Data:     []byte(row.Payload),
+		}))
+	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
+		return nil
+	}
+	return err
+}
+
+// clear forgets operations whose retention has passed and rows that were delivered long ago.
+func (r *Relay) clear(ctx context.Context) {
+	for _, cleared := range []struct {
+		what string
+		by   func() (int64, error)
+	}{
+		{"operation keys", func() (int64, error) { return r.store.PurgeOperations(ctx, sweepAtMost) }},
+		{"outbox rows", func() (int64, error) {
+			return r.store.ClearOutbox(ctx, db.ClearOutboxParams{RetentionUs: keepDelivered.Microseconds(), AtMost: sweepAtMost})
+		}},
+	} {
+		n, err := cleared.by()
+		for err == nil && n == sweepAtMost {
+			n, err = cleared.by()
+		}
+		if err != nil && ctx.Err() == nil {
+			r.logger.Warn("old "+cleared.what+" could not be cleared away", zap.Error(err))
+		}
+	}
+}
+
+func startOptions(key contract.RefundKey, taskQueue string, refund db.GetRefundRow) client.StartWorkflowOptions {
+	return client.StartWorkflowOptions{
+		ID: contract.RefundWorkflowID(key.Tenant, key.RefundID), TaskQueue: taskQueue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		TypedSearchAttributes: temporal.NewSearchAttributes(
+			temporal.NewSearchAttributeKeyKeyword(contract.AttributeTenant).ValueSet(key.Tenant),
+			temporal.NewSearchAttributeKeyKeyword(contract.AttributeAccount).ValueSet(refund.AccountID),
+			temporal.NewSearchAttributeKeyKeyword(contract.AttributeOrder).ValueSet(refund.ReclaimRefund.OrderID),
+			temporal.NewSearchAttributeKeyKeyword(contract.AttributeRefund).ValueSet(key.RefundID),
+		),
+		StaticSummary: fmt.Sprintf("%d %s · %s/%s", refund.ReclaimRefund.Amount, refund.ReclaimRefund.Currency, key.Tenant,
+			refund.AccountID),
+	}
+}
