@@ -34,22 +34,39 @@ GOLANGCI := $(TOOLS)/golangci-lint-2.15.0
 WORKFLOWCHECK := $(TOOLS)/workflowcheck-0.6.0
 SQLC := $(TOOLS)/sqlc-1.31.1
 GOVULNCHECK := $(TOOLS)/govulncheck-1.9.0
+STRIPE_MOCK := $(TOOLS)/stripe-mock-0.203.0
 $(GOTESTSUM): PACKAGE = gotest.tools/gotestsum@v1.13.0
 $(GOLANGCI): PACKAGE = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 $(WORKFLOWCHECK): PACKAGE = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 $(SQLC): PACKAGE = github.com/sqlc-dev/sqlc/cmd/sqlc@v1.31.1
 $(GOVULNCHECK): PACKAGE = golang.org/x/vuln/cmd/govulncheck@v1.9.0
-$(GOTESTSUM) $(GOLANGCI) $(WORKFLOWCHECK) $(SQLC) $(GOVULNCHECK): | go
+$(STRIPE_MOCK): PACKAGE = github.com/stripe/stripe-mock@v0.203.0
+$(GOTESTSUM) $(GOLANGCI) $(WORKFLOWCHECK) $(SQLC) $(GOVULNCHECK) $(STRIPE_MOCK): | go
 	@echo "building $(PACKAGE) (once; it may take minutes)…"
 	@mkdir -p $@.build && GOBIN=$@.build go install $(PACKAGE) && mv $@.build/* $@ && rmdir $@.build
 
+# The other mock of Stripe that the tests run against, with all that it needs as the lock file names it. npm writes the
+# target last.
+STATEFUL_MOCK := $(CURDIR)/.cache/npm/node_modules/.package-lock.json
+STATEFUL_MOCK_LOCK := activities/channel/stripe/testdata/stateful-mock/package-lock.json
+$(STATEFUL_MOCK): $(STATEFUL_MOCK_LOCK) | install-for-tests
+	@if command -v node >/dev/null && command -v npm >/dev/null; then \
+		echo "installing stripe-stateful-mock (once)…" && mkdir -p .cache/npm && \
+		cp $(<D)/package.json $(<D)/package-lock.json .cache/npm && \
+		npm ci --prefix .cache/npm --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@; \
+	else echo "Node.js or npm is missing: the tests against stripe-stateful-mock are skipped"; fi
+
 .PHONY: prepare
-prepare: install build
+prepare: install-for-tests build $(STRIPE_MOCK) $(STATEFUL_MOCK) ## build and install what the tests need
 	@bin/worker prepare
 
 .PHONY: install
 install:
 	@worker/localstack/install.sh
+
+.PHONY: install-for-tests
+install-for-tests:
+	@worker/localstack/install.sh tests
 
 # The race detector needs a C compiler; where there is none, the tests run without it and say so.
 RACE = $(if $(shell command -v gcc || command -v clang),-race,$(info no C compiler: the race detector is off))

@@ -17,7 +17,7 @@ const (
 	codeAppendOnly = "23001"
 )
 
-// aRowInEveryTable writes one job that was charged and decided about.
+// aRowInEveryTable writes one job that was charged and decided about, and one refund that was accepted on an order.
 const aRowInEveryTable = `
 	INSERT INTO reclaim.accounts (tenant_id, account_id, asset, balance, seq) VALUES ('acme', 'team', 'CREDIT', 60, 2);
 	INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec)
@@ -30,7 +30,16 @@ const aRowInEveryTable = `
 	INSERT INTO reclaim.operations (tenant_id, actor, kind, key, fingerprint, subject_id, entry_seq)
 		VALUES ('acme', 'a', 'topup', 'k', 'f', 'team', 1);
 	INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution_id, action, operator, reason, outcome, state)
-		VALUES ('acme', 'job', 'job', 'r', 'deliver', 'ann', 'called', 'applied', 'running');`
+		VALUES ('acme', 'job', 'job', 'r', 'deliver', 'ann', 'called', 'applied', 'running');
+	INSERT INTO reclaim.orders (tenant_id, order_id, account_id, channel, channel_payment_id, currency, paid, credits, reserved)
+		VALUES ('acme', 'order', 'team', 'bank', 'pay-1', 'eur', 100, 50, 10);
+	INSERT INTO reclaim.refunds (tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, requested_by, reason)
+		VALUES ('acme', 'refund', 'order', 'job', 10, 'eur', 0, 'accepted', 'ann', 'goodwill');
+	INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, observed_at)
+		VALUES ('acme', 'refund', 1, 'accept', '', 'accepted', 'accepted', now());
+	INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence)
+		VALUES ('acme', 'issue', 'evidence_mismatch', 'refund', 'refund', '11 eur');
+	INSERT INTO reclaim.outbox (kind, tenant_id, subject_id, payload) VALUES ('start_refund', 'acme', 'refund', '{}');`
 
 // filled gives a database with a row in every table, and a pool that may do everything.
 func filled(t *testing.T) (*schematest.Database, *pgxpool.Pool) {
@@ -51,7 +60,10 @@ func contents(t *testing.T, admin *pgxpool.Pool) (all []string) {
 	return all
 }
 
-var tables = []string{"accounts", "jobs", "ledger_entries", "job_events", "operations", "resolutions"}
+var tables = []string{
+	"accounts", "jobs", "ledger_entries", "job_events", "operations", "resolutions", "orders", "refunds", "refund_events",
+	"issues", "outbox",
+}
 
 func TestTheTablesAreAllOfTheSchema(t *testing.T) {
 	t.Parallel()
@@ -69,7 +81,7 @@ func TestHistoryCannotBeChangedByAnyone(t *testing.T) {
 		codeAppendOnly: openPool(t, database.OwnerURL),
 	}
 	for code, pool := range logins {
-		for _, table := range []string{"ledger_entries", "job_events", "resolutions"} {
+		for _, table := range []string{"ledger_entries", "job_events", "resolutions", "refund_events"} {
 			for _, sql := range []string{
 				"UPDATE reclaim.%s SET tenant_id = tenant_id",
 				"UPDATE reclaim.%s SET tenant_id = 'x' WHERE tenant_id = 'nobody'",
@@ -86,15 +98,21 @@ func TestHistoryCannotBeChangedByAnyone(t *testing.T) {
 	}
 	owner := logins[codeAppendOnly]
 	for _, sql := range []string{
-		"TRUNCATE reclaim.jobs CASCADE", "TRUNCATE reclaim.accounts CASCADE",
+		"TRUNCATE reclaim.jobs CASCADE", "TRUNCATE reclaim.accounts CASCADE", "TRUNCATE reclaim.orders CASCADE",
+		"TRUNCATE reclaim.refunds CASCADE",
 		`INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, reason)
 			VALUES ('acme', 'team', 1, 'topup', 7, 7, 'again') ON CONFLICT (tenant_id, account_id, seq) DO UPDATE SET amount = 7`,
+		`INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, observed_at)
+			VALUES ('acme', 'refund', 1, 'notice', 'accepted', 'failed', 'failed', now())
+			ON CONFLICT (tenant_id, refund_id, seq) DO UPDATE SET outcome = 'failed'`,
 	} {
 		_, err := owner.Exec(t.Context(), sql)
 		assert.Equal(t, codeAppendOnly, codeOf(err), "%s: %v", sql, err)
 	}
-	_, err := admin.Exec(t.Context(), "DELETE FROM reclaim.ledger_entries")
-	assert.Equal(t, codeAppendOnly, codeOf(err), "not even a superuser's slip")
+	for _, table := range []string{"ledger_entries", "refund_events"} {
+		_, err := admin.Exec(t.Context(), "DELETE FROM reclaim."+table)
+		assert.Equal(t, codeAppendOnly, codeOf(err), "not even a superuser's slip")
+	}
 	assert.Equal(t, before, contents(t, admin))
 }
 
@@ -111,7 +129,26 @@ func TestTheApplicationCannotDoWhatNoGuardDoes(t *testing.T) {
 		"UPDATE reclaim.accounts SET asset = 'GOLD'", "UPDATE reclaim.accounts SET account_id = 'mine'",
 		"UPDATE reclaim.accounts SET tenant_id = 'mine'", "UPDATE reclaim.accounts SET created_at = now()",
 		"UPDATE reclaim.operations SET fingerprint = 'g'", "UPDATE reclaim.operations SET expires_at = now()",
-		"DELETE FROM reclaim.jobs", "DELETE FROM reclaim.accounts", "DELETE FROM reclaim.operations WHERE false",
+		"DELETE FROM reclaim.jobs", "DELETE FROM reclaim.accounts", "UPDATE reclaim.operations SET subject_id = 'other'",
+		"UPDATE reclaim.orders SET paid = 1000", "UPDATE reclaim.orders SET credits = 1000",
+		"UPDATE reclaim.orders SET account_id = 'team'", "UPDATE reclaim.orders SET channel = 'other'",
+		"UPDATE reclaim.orders SET channel_payment_id = 'other'", "UPDATE reclaim.orders SET currency = 'jpy'",
+		"UPDATE reclaim.orders SET order_id = 'other'", "UPDATE reclaim.orders SET refunded = 0, paid = 1000",
+		"DELETE FROM reclaim.orders", "TRUNCATE reclaim.orders CASCADE",
+		"UPDATE reclaim.refunds SET amount = 1000", "UPDATE reclaim.refunds SET credits = 1000",
+		"UPDATE reclaim.refunds SET currency = 'jpy'", "UPDATE reclaim.refunds SET order_id = 'order'",
+		"UPDATE reclaim.refunds SET job_id = NULL", "UPDATE reclaim.refunds SET refund_id = 'other'",
+		"UPDATE reclaim.refunds SET tenant_id = 'other'", "UPDATE reclaim.refunds SET requested_by = 'other'",
+		"UPDATE reclaim.refunds SET reason = 'other'", "UPDATE reclaim.refunds SET created_at = now()",
+		"UPDATE reclaim.refunds SET state = 'succeeded', amount = 1000",
+		"DELETE FROM reclaim.refunds", "TRUNCATE reclaim.refunds CASCADE",
+		"UPDATE reclaim.issues SET kind = 'other'", "UPDATE reclaim.issues SET evidence = 'other'",
+		"UPDATE reclaim.issues SET subject_id = 'other'", "UPDATE reclaim.issues SET opened_at = now()",
+		"DELETE FROM reclaim.issues", "TRUNCATE reclaim.issues",
+		"UPDATE reclaim.outbox SET payload = '{}'", "UPDATE reclaim.outbox SET kind = 'start_job'",
+		"UPDATE reclaim.outbox SET subject_id = 'other'", "UPDATE reclaim.outbox SET tenant_id = 'other'",
+		"TRUNCATE reclaim.outbox", "DROP FUNCTION reclaim.announce_outbox CASCADE",
+		"DROP TRIGGER append_only ON reclaim.refund_events", "ALTER TABLE reclaim.refund_events DISABLE TRIGGER ALL",
 		"TRUNCATE reclaim.jobs CASCADE", "TRUNCATE reclaim.operations",
 		"UPDATE reclaim.schema_migrations SET version_id = 0", "DELETE FROM reclaim.schema_migrations",
 		"INSERT INTO reclaim.schema_migrations (version_id, is_applied) VALUES (99, true)",
@@ -132,6 +169,32 @@ func TestTheApplicationCannotDoWhatNoGuardDoes(t *testing.T) {
 	_, err := app.Exec(t.Context(), "UPDATE reclaim.ledger_entries SET amount = 1")
 	assert.Equal(t, codeNoRight, codeOf(err))
 	assert.Equal(t, before, contents(t, admin))
+}
+
+// What the application may do to each table, as the catalog has it: a right that no guard needs does not slip in.
+func TestTheApplicationsRightsAreThese(t *testing.T) {
+	t.Parallel()
+	_, admin := filled(t)
+	assert.ElementsMatch(t, []string{
+		"accounts: INSERT, SELECT", "jobs: INSERT, SELECT", "ledger_entries: INSERT, SELECT", "job_events: INSERT, SELECT",
+		"operations: DELETE, INSERT, SELECT", "resolutions: INSERT, SELECT", "orders: INSERT, SELECT",
+		"refunds: INSERT, SELECT", "refund_events: INSERT, SELECT", "issues: INSERT, SELECT",
+		"outbox: DELETE, INSERT, SELECT", "schema_migrations: SELECT",
+	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(privilege_type, ', ' ORDER BY privilege_type)
+		FROM information_schema.role_table_grants
+		WHERE table_schema = 'reclaim' AND grantee IN ('reclaim_app', 'PUBLIC') GROUP BY table_name`))
+	assert.ElementsMatch(t, []string{
+		"accounts: balance, seq",
+		"jobs: attempts, cancel_requested, delivered_at, granted, is_reclaimed, is_refunded, key_attempt, last_error, " +
+			"output, reason, reclaimed_at, refunded_at, state, updated_at",
+		"orders: refunded, refunded_credits, reserved, reserved_credits",
+		"refunds: channel_ref, event_seq, first_sent_at, last_checked_at, last_code, last_outcome, look_count, look_until, " +
+			"needs_review, next_look_at, resend_requested, returned_at, send_count, state, succeeded_at, updated_at",
+		"issues: resolved_at, state",
+		"outbox: attempts, delivered_at, last_error, next_attempt_at",
+	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(column_name, ', ' ORDER BY column_name)
+		FROM information_schema.column_privileges
+		WHERE table_schema = 'reclaim' AND grantee IN ('reclaim_app', 'PUBLIC') AND privilege_type = 'UPDATE' GROUP BY table_name`))
 }
 
 // L83: the guards write balance and seq, so the application's role may; what the rows themselves refuse is refused, and

@@ -80,6 +80,9 @@ func (o Overrides) Apply(declared Capabilities) Capabilities {
 // Override returns the channel with its declaration changed by the overrides, and nothing else.
 func Override(c Channel, o Overrides) Channel { return overridden{c, o.Apply(c.Capabilities())} }
 
+// Declare returns the channel with another declaration.
+func Declare(c Channel, capabilities Capabilities) Channel { return overridden{c, capabilities} }
+
 type overridden struct {
 	Channel
 	capabilities Capabilities

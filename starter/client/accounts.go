@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -209,47 +208,21 @@ func checkAmount(amount, least int64) error {
 // movedRow is the row that both movements answer.
 type movedRow db.TopUpAccountRow
 
-// moveAttempts bounds how often a movement is tried before its caller is told to repeat it.
-const moveAttempts = 8
-
 type moveStatement func(ctx context.Context, notAfter time.Time) (movedRow, error)
 
-// move makes a movement, repeating it while Postgres is busy or its answer was lost: the key makes that safe.
+// move makes a movement.
 func (c *Client) move(ctx context.Context, tried string, m Movement, statement moveStatement) (Moved, error) {
-	for attempt := 1; ; attempt++ {
-		row, err := c.tryMove(ctx, tried, statement)
-		if err == nil {
-			return movedAnswer(tried, m, row)
+	row, err := persist(ctx, tried, func(ctx context.Context) (movedRow, error) {
+		row, err := statement(ctx, c.store.NotAfter())
+		if err == nil && row.Answer == tooLate {
+			err = c.tooLate(ctx, tried)
 		}
-		failure, ok := errors.AsType[*schema.Failure](err)
-		// What an operator has to mend does not mend itself while a caller waits.
-		final := !ok || !failure.Retryable || failure.Type == schema.ErrorMisconfigured
-		if final || attempt == moveAttempts || ctx.Err() != nil {
-			return Moved{}, unavailable(tried, err)
-		}
-		select {
-		case <-ctx.Done():
-			return Moved{}, unavailable(tried, err)
-		case <-time.After(max(failure.Delay, time.Duration(attempt)*50*time.Millisecond)):
-		}
-	}
-}
-
-// tryMove runs the statement once. Without the limit, an answer that never comes would be waited for for ever.
-func (c *Client) tryMove(ctx context.Context, tried string, statement moveStatement) (movedRow, error) {
-	ctx, cancel := context.WithTimeout(ctx, schema.MoneyAttempt)
-	defer cancel()
-	row, err := statement(ctx, c.store.NotAfter())
+		return row, err
+	})
 	if err != nil {
-		return movedRow{}, schema.Classify(tried, err)
+		return Moved{}, err
 	}
-	if row.Answer != "too_late" {
-		return row, nil
-	}
-	if err := c.store.Resync(ctx); err != nil {
-		return movedRow{}, schema.Classify(tried, err)
-	}
-	return movedRow{}, schema.TooLate(tried)
+	return movedAnswer(tried, m, row)
 }
 
 func movedAnswer(tried string, m Movement, row movedRow) (Moved, error) {
@@ -268,6 +241,6 @@ func movedAnswer(tried string, m Movement, row movedRow) (Moved, error) {
 	case "overflow":
 		return bad(contract.CodeBadInput, "the balance is %d and must stay within ±%d", row.BalanceAfter, contract.MaxCost)
 	default:
-		return Moved{}, unavailable(tried, fmt.Errorf("the database answered %q, which this program does not know", row.Answer))
+		return Moved{}, unknownAnswer(tried, row.Answer)
 	}
 }

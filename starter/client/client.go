@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	commonpb "go.temporal.io/api/common/v1"
@@ -88,6 +89,68 @@ func (c *Client) getJob(ctx context.Context, tenant, jobID string) (*db.ReclaimJ
 			fmt.Sprintf("tenant %s has no job %s (a declined job leaves no row)", tenant, jobID), nil)
 	}
 	return row, err
+}
+
+// moneyAttempts bounds how often a movement is tried before its caller is told to repeat it.
+const moneyAttempts = 8
+
+// persist makes one attempt after another while Postgres is busy or its answer was lost: what is attempted has a key that
+// makes that safe. Without the limit of each, an answer that never comes would be waited for for ever.
+func persist[T any](ctx context.Context, tried string, attempt func(context.Context) (T, error)) (T, error) {
+	for n := 1; ; n++ {
+		limited, cancel := context.WithTimeout(ctx, schema.MoneyAttempt)
+		answer, err := attempt(limited)
+		cancel()
+		if err == nil {
+			return answer, nil
+		}
+		failure, ok := errors.AsType[*schema.Failure](schema.Classify(tried, err))
+		// What an operator has to mend does not mend itself while a caller waits.
+		final := !ok || !failure.Retryable || failure.Type == schema.ErrorMisconfigured
+		if final || n == moneyAttempts || ctx.Err() != nil {
+			return answer, unavailable(tried, failure)
+		}
+		select {
+		case <-ctx.Done():
+			return answer, unavailable(tried, failure)
+		case <-time.After(max(failure.Delay, time.Duration(n)*50*time.Millisecond)):
+		}
+	}
+}
+
+// tooLate is what a money statement answers that its not-after instant kept from taking effect.
+const tooLate = "too_late"
+
+// tooLate measures Postgres' clock again and returns the error that has the statement repeated.
+func (c *Client) tooLate(ctx context.Context, tried string) error {
+	if err := c.store.Resync(ctx); err != nil {
+		return err
+	}
+	return schema.TooLate(tried)
+}
+
+func unknownAnswer(tried, answer string) error {
+	return unavailable(tried, fmt.Errorf("the database answered %q, which this program does not know", answer))
+}
+
+// snapshot reads several things as they were at one instant.
+func (c *Client) snapshot(ctx context.Context, tried string, read func(*db.Queries) error) error {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err := pgx.BeginTxFunc(ctx, c.store.Pool, options, func(tx pgx.Tx) error { return read(c.store.WithTx(tx)) })
+	if err != nil {
+		return unavailable(tried, err)
+	}
+	return nil
+}
+
+// refused returns a refusal of what was tried, about one field unless that is empty.
+func refused(code contract.Code, retry contract.Retry, tried, field, rule string) error {
+	if field == "" {
+		return contract.NewError(code, retry, tried+": "+rule, nil)
+	}
+	refusal := contract.NewError(code, retry, tried+": "+field+" "+rule, nil)
+	refusal.Fields = []contract.FieldError{{Field: field, Rule: rule}}
+	return refusal
 }
 
 // together makes one error of all that a request got wrong, so that it is corrected in one go.

@@ -1,14 +1,49 @@
 package config
 
-import "github.com/reclaimhq/reclaim/activities/channel"
-import "time"
+import (
+	"errors"
+	"time"
 
-type stub struct{ channel.Channel }
+	"github.com/reclaimhq/reclaim/activities/channel"
+	"github.com/reclaimhq/reclaim/activities/channel/stripe"
+)
 
-func (stub) Capabilities() channel.Capabilities {
-	return channel.Capabilities{Kind: "stripe", MinSpacing: 30 * time.Second, FirstQuery: time.Minute, Poll: []time.Duration{time.Minute}, GiveUp: 72 * time.Hour}
+// adapter is one kind of channel.
+type adapter struct {
+	declares func() channel.Capabilities
+	// open sends nothing. The error shows no secret.
+	open func(ChannelConfig) (channel.Channel, error)
 }
 
-var adapters = map[string]func(ChannelConfig) channel.Channel{
-	"stripe": func(ChannelConfig) channel.Channel { return stub{} },
+// adapters are the kinds that this release knows.
+var adapters = map[string]adapter{
+	stripe.Kind: {
+		declares: (&stripe.Channel{}).Capabilities,
+		open: func(c ChannelConfig) (channel.Channel, error) {
+			return stripe.New(stripe.Options{
+				APIKey: c.APIKey.Reveal(), WebhookSecrets: []string{c.WebhookSecret.Reveal()}, BaseURL: c.BaseURL,
+			})
+		},
+	},
+	// The simulator speaks Stripe's API, so its adapter is Stripe's; only its pace is another, for people who watch.
+	"simulator": {
+		declares: simulated,
+		open: func(c ChannelConfig) (channel.Channel, error) {
+			if c.BaseURL == "" {
+				return nil, errors.New("base_url is missing: a simulator has no address of its own")
+			}
+			opened, err := stripe.New(stripe.Options{
+				APIKey: c.APIKey.Reveal(), WebhookSecrets: []string{c.WebhookSecret.Reveal()}, BaseURL: c.BaseURL,
+			})
+			return channel.Declare(opened, simulated()), err
+		},
+	},
+}
+
+func simulated() channel.Capabilities {
+	declared := (&stripe.Channel{}).Capabilities()
+	declared.Kind = "simulator"
+	declared.MinSpacing, declared.SearchLag, declared.FirstQuery = 100*time.Millisecond, time.Second, time.Second
+	declared.Poll, declared.GiveUp = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second}, 30*time.Second
+	return declared
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/BurntSushi/toml"
 
@@ -33,6 +32,8 @@ type ChannelConfig struct {
 	BaseURL string
 	// Overrides is what the file declares otherwise than the adapter.
 	channel.Overrides
+
+	opened channel.Channel
 }
 
 // longestGiveUp bounds give_up: until then a refund that nobody confirms holds an order's capacity unseen.
@@ -83,11 +84,11 @@ func loadChannels(path string, getenv func(string) string) ([]ChannelConfig, err
 	return channels, nil
 }
 
-// ChannelSet opens the channels, with the overrides, for the activities.
-func ChannelSet(configured []ChannelConfig) channel.Set {
+// ChannelSet gives the activities the channels that Load returned, with their overrides.
+func ChannelSet(loaded []ChannelConfig) channel.Set {
 	members := map[string]channel.Member{}
-	for _, c := range configured {
-		members[c.Name] = channel.Member{Channel: channel.Override(adapters[c.Kind](c), c.Overrides), Tenants: c.Tenants}
+	for _, c := range loaded {
+		members[c.Name] = channel.Member{Channel: channel.Override(c.opened, c.Overrides), Tenants: c.Tenants}
 	}
 	return channel.NewSet(members)
 }
@@ -101,7 +102,7 @@ func (f *channelsFile) mistake(where, format string, args ...any) {
 
 // channel reads one [[channel]].
 func (f *channelsFile) channel(number int, keys map[string]any) ChannelConfig {
-	t := table{f, fmt.Sprintf("channel %d", number), keys}
+	t, before := table{f, fmt.Sprintf("channel %d", number), keys}, len(f.mistakes)
 	c := ChannelConfig{Name: t.required("name")}
 	if contract.ValidID(c.Name) {
 		t.where = fmt.Sprintf("channel %q", c.Name)
@@ -127,12 +128,19 @@ func (f *channelsFile) channel(number int, keys map[string]any) ChannelConfig {
 			t.mistake("second_person_from", "must not be negative; 0 means never")
 		}
 	}
-	if adapter, known := adapters[c.Kind]; known {
-		t.checkBounds(c.Overrides, adapter(ChannelConfig{}).Capabilities())
+	adapter, known := adapters[c.Kind]
+	if known {
+		t.checkBounds(c.Overrides, adapter.declares())
 	} else if c.Kind != "" {
 		t.mistake("kind", "is %q, but this release knows only: %s", c.Kind, strings.Join(slices.Sorted(maps.Keys(adapters)), ", "))
 	}
 	t.refuseRest()
+	if known && len(f.mistakes) == before {
+		var err error
+		if c.opened, err = adapter.open(c); err != nil {
+			t.mistake("kind", "refuses the rest: %v", err)
+		}
+	}
 	return c
 }
 
@@ -186,20 +194,21 @@ func take[T any](t table, key, what string) (value T, ok bool) {
 func takeAll[T any](t table, key, what string) ([]T, bool) {
 	found, given := t.keys[key]
 	delete(t.keys, key)
-	if values, ok := found.([]T); ok {
-		return values, true
+	if values, ok := found.([]T); ok || !given {
+		return values, ok
 	}
 	all, ok := found.([]any)
-	values := make([]T, len(all))
-	for i := range all {
-		if values[i], ok = all[i].(T); !ok {
-			break
-		}
+	var values []T
+	for _, one := range all {
+		value, right := one.(T)
+		ok = ok && right
+		values = append(values, value)
 	}
-	if given && !ok {
+	if !ok {
 		t.mistake(key, "must be %s", what)
+		return nil, false
 	}
-	return values, ok
+	return values, true
 }
 
 // refuseRest reports every key that nothing has taken.
@@ -308,8 +317,8 @@ func systemError(err error) error {
 func (t table) checkSecret(key, name, text string) Secret {
 	if text == "" {
 		t.mistake(key, "names %s, which is empty or not set", name)
-	} else if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		t.mistake(key, "names %s, in which there is a blank or a control character", name)
+	} else if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		t.mistake(key, "names %s, in which there is a blank, a line break or a character outside ASCII", name)
 	}
 	return NewSecret(text)
 }

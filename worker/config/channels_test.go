@@ -61,6 +61,11 @@ base_url = "http://127.0.0.1:12111"
 second_person_from = 0
 `, nil)
 	require.NoError(t, err)
+	set := ChannelSet(channels)
+	for i := range channels {
+		require.NotNil(t, channels[i].opened)
+		channels[i].opened = nil
+	}
 	some, never := int64(50000), int64(0)
 	assert.Equal(t, []ChannelConfig{
 		{
@@ -76,7 +81,6 @@ second_person_from = 0
 		},
 	}, channels)
 
-	set := ChannelSet(channels)
 	assert.Equal(t, []string{"stripe-main", "stripe:2"}, set.Names())
 	main, err := set.Get("stripe-main", "acme")
 	require.NoError(t, err)
@@ -84,8 +88,9 @@ second_person_from = 0
 	assert.Equal(t, "stripe", main.Capabilities().Kind)
 	_, err = set.Get("stripe-main", "other")
 	require.ErrorIs(t, err, channel.ErrNotForTenant)
-	_, err = set.Get("stripe:2", "other")
+	second, err := set.Get("stripe:2", "other")
 	require.NoError(t, err)
+	assert.Equal(t, adapters["stripe"].declares().Poll, second.Capabilities().Poll)
 }
 
 func TestNoChannels(t *testing.T) {
@@ -135,7 +140,7 @@ func TestChannelMistakes(t *testing.T) {
 		"no variable's name":     {"api_key_env", `api_key_env = ""`, `api_key_env names a variable, which is empty or not set`},
 		"key instead of name":    {"api_key_env", `api_key_env = "sk_s3cret"`, `api_key_env names a variable, which is empty or not set`},
 		"name of another kind":   {"api_key_env", `api_key_env = ["KEY"]`, `api_key_env must be the name of an environment variable`},
-		"key with a blank":       {"api_key_env", `api_key_env = "BLANK"`, `api_key_env names BLANK, in which there is a blank or a control character`},
+		"key with a blank":       {"api_key_env", `api_key_env = "BLANK"`, `api_key_env names BLANK, in which there is a blank, a line break or`},
 		"no such file":           {"api_key_env", `api_key_file = "none.txt"`, `api_key_file names none.txt, which cannot be read: no such file or directory`},
 		"key instead of file":    {"webhook_secret_env", `webhook_secret_file = "whsec_s3cret"`, `webhook_secret_file names a file, which cannot be read`},
 		"no file's name":         {"api_key_env", `api_key_file = ""`, `api_key_file names a file, which cannot be read`},
@@ -196,7 +201,7 @@ func TestChannelsFileMistakes(t *testing.T) {
 		"one table":          {`[channel]`, `channel must be written as [[channel]]`},
 		"array of texts":     {`channel = ["main"]`, `channel must be written as [[channel]]`},
 		"two names":          {channelText(nil) + channelText(nil), `channel "main": name is that of channel 1, too`},
-		"not TOML":           {"[[channel]]\nname = main", `channels.toml: line 2: is not TOML: expected value but found "m" instead`},
+		"not TOML":           {"[[channel]]\nname = main", `channels.toml: line 2: is not TOML: expected value but found … instead`},
 		"key twice":          {"a = 1\na = 2", `is not TOML: Key 'a' has already been defined`},
 		"secret unquoted":    {"[[channel]]\napi_key = 1.s3cret", `line 2: is not TOML`},
 		"number unquoted":    {"[[channel]]\napi_key = 12_s3cret", `line 2: is not TOML`},

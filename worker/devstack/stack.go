@@ -1,5 +1,5 @@
 // Package devstack runs all of Reclaim on this machine without Docker: Postgres, Temporal with its Web UI, Reclaim's
-// worker and the worker of the example work.
+// worker, the worker of the example work, and a simulated payment channel.
 package devstack
 
 import (
@@ -32,7 +32,7 @@ const (
 
 // Options say how to run the stack.
 type Options struct {
-	// Program is the worker's executable: the stack runs it with "run" and with "render".
+	// Program is the worker's executable: the stack runs it with "run", with "render" and with "simulator".
 	Program string
 	// Dir keeps all data, so that a later start finds it; empty means temporary folders, deleted by Close.
 	Dir string
@@ -50,8 +50,10 @@ type Stack struct {
 	client   client.Client
 	home     string
 
-	ownerURL, appURL string
-	worker, render   *localstack.Child
+	ownerURL, appURL          string
+	worker, render, simulator *localstack.Child
+	// simulatorAddress is where the simulated payment channel listens, notices where the worker takes what it reports.
+	simulatorAddress, notices string
 }
 
 // Start starts everything and waits until both workers poll. ctx bounds the start only. When it fails, whatever had
@@ -68,7 +70,7 @@ func Start(ctx context.Context, options Options) (_ *Stack, err error) {
 		start func(context.Context) (string, error)
 	}{
 		{"Postgres", s.startPostgres}, {"database", s.prepareDatabase}, {"Temporal", s.startTemporal},
-		{"worker", s.startWorker}, {"render", s.startRender},
+		{"channel", s.startSimulator}, {"worker", s.startWorker}, {"render", s.startRender},
 	} {
 		began := time.Now()
 		where, err := part.start(ctx)
@@ -121,6 +123,7 @@ func (s *Stack) Wait(ctx context.Context) error {
 	case <-s.temporal.Exited():
 	case <-s.worker.Exited():
 	case <-s.render.Exited():
+	case <-s.simulator.Exited():
 	}
 	return s.Trouble()
 }
@@ -141,7 +144,7 @@ func (s *Stack) Trouble() error {
 	ended(s.temporal.Exited(), func() error {
 		return fmt.Errorf("the Temporal server has ended by itself; its log is in %s", s.temporal.Dir())
 	})
-	for _, child := range []*localstack.Child{s.worker, s.render} {
+	for _, child := range []*localstack.Child{s.worker, s.render, s.simulator} {
 		ended(child.Exited(), func() error { return child.Failure("has ended by itself") })
 	}
 	return errors.Join(all...)
@@ -151,7 +154,7 @@ func (s *Stack) Trouble() error {
 // data.
 func (s *Stack) Close() error {
 	var workers sync.WaitGroup
-	for _, child := range []*localstack.Child{s.worker, s.render} {
+	for _, child := range []*localstack.Child{s.worker, s.render, s.simulator} {
 		if child != nil {
 			workers.Go(func() { child.Stop(workersStop) })
 		}
@@ -196,13 +199,17 @@ func (s *Stack) Home() string { return s.home }
 // Results gives the folder where the example work keeps its pictures.
 func (s *Stack) Results() string { return filepath.Join(s.home, "results") }
 
+// SimulatorURL gives the address of the simulated payment channel, which orders name as Channel.
+func (s *Stack) SimulatorURL() string { return "http://" + s.simulatorAddress }
+
 // Environment gives what another program needs to use the stack, as lines for a shell.
 func (s *Stack) Environment() string {
 	return fmt.Sprintf(`export DATABASE_URL='%s'
 export RECLAIM_MIGRATE_URL='%s'
 export TEMPORAL_ADDRESS=%s TEMPORAL_NAMESPACE=%s
 export RECLAIM_TENANT=acme RECLAIM_ACTOR=me
-`, s.appURL, s.ownerURL, s.temporal.Address(), s.temporal.Namespace())
+export RECLAIM_SIMULATOR=%s
+`, s.appURL, s.ownerURL, s.temporal.Address(), s.temporal.Namespace(), s.SimulatorURL())
 }
 
 // WriteEnvironment writes the lines to a file that only this user may read, and gives its path.
@@ -223,7 +230,7 @@ func Erase(dir string) error {
 	if err := localstack.Erase(dir); err != nil {
 		return err
 	}
-	for _, name := range []string{"results", "worker.log", "render.log", "env"} {
+	for _, name := range []string{"results", "worker.log", "render.log", "simulator.log", "channels.toml", "env"} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("delete old data: %w", err)
 		}

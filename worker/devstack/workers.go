@@ -3,6 +3,8 @@ package devstack
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
+	"github.com/reclaimhq/reclaim/activities/channel/simulator"
 	"github.com/reclaimhq/reclaim/worker/config"
 	"github.com/reclaimhq/reclaim/worker/localstack"
 	"github.com/reclaimhq/reclaim/workflows/contract"
@@ -28,15 +31,75 @@ func dial(address string) (client.Client, error) {
 
 // startWorker starts Reclaim's worker and waits until it polls for workflows.
 func (s *Stack) startWorker(ctx context.Context) (where string, err error) {
-	if s.worker, err = s.startChild("Reclaim's worker", "worker.log", "run"); err != nil {
+	if s.worker, err = s.startChild("Reclaim's worker", "worker.log", []string{
+		"RECLAIM_CHANNELS=" + filepath.Join(s.home, "channels.toml"), "RECLAIM_LISTEN=" + s.notices,
+		apiKeyName + "=" + simulator.DefaultAPIKey, secretName + "=" + simulator.DefaultWebhookSecret,
+	}, "run"); err != nil {
 		return "", err
 	}
 	return s.waitPolling(ctx, s.worker, contract.TaskQueue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
 }
 
+// Channel is the name of the simulated payment channel in orders.
+const Channel = "simulator"
+
+// The simulator's key and secret are nobody's, and are handed on as real ones are.
+const (
+	apiKeyName = "RECLAIM_SIMULATOR_API_KEY"
+	secretName = "RECLAIM_SIMULATOR_WEBHOOK_SECRET"
+)
+
+// startSimulator starts the payment channel, whose notices the worker will take, and tells the worker of it.
+func (s *Stack) startSimulator(ctx context.Context) (string, error) {
+	for _, address := range []*string{&s.simulatorAddress, &s.notices} {
+		port, err := localstack.FreePort()
+		if err != nil {
+			return "", err
+		}
+		*address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	}
+	channels := fmt.Sprintf(`[[channel]]
+name = %q
+kind = "simulator"
+api_key_env = %q
+webhook_secret_env = %q
+base_url = %q
+second_person_from = 50000
+`, Channel, apiKeyName, secretName, s.SimulatorURL())
+	if err := os.WriteFile(filepath.Join(s.home, "channels.toml"), []byte(channels), 0o600); err != nil {
+		return "", fmt.Errorf("write the file with the channels: %w", err)
+	}
+	var err error
+	s.simulator, err = s.startChild("the simulated payment channel", "simulator.log", nil, "simulator",
+		"--listen", s.simulatorAddress, "--notices", "http://"+s.notices+"/v1/channels/"+Channel+"/notices")
+	if err != nil {
+		return "", err
+	}
+	return "simulated at " + s.SimulatorURL(), s.waitListening(ctx, s.simulator, s.simulatorAddress)
+}
+
+// waitListening waits until the process takes connections.
+func (s *Stack) waitListening(ctx context.Context, child *localstack.Child, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, pollsWithin)
+	defer cancel()
+	for {
+		connection, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return connection.Close()
+		}
+		select {
+		case <-child.Exited():
+			return child.Failure("did not start")
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", child.Failure("does not listen on "+address), ctx.Err())
+		case <-time.After(pollsEvery):
+		}
+	}
+}
+
 // startRender starts the example work's worker and waits until it polls for activities.
 func (s *Stack) startRender(ctx context.Context) (where string, err error) {
-	s.render, err = s.startChild("the render worker", "render.log", "render", "--task-queue", WorkQueue, "--results", s.Results())
+	s.render, err = s.startChild("the render worker", "render.log", nil, "render", "--task-queue", WorkQueue, "--results", s.Results())
 	if err != nil {
 		return "", err
 	}
@@ -61,13 +124,13 @@ func (s *Stack) RestartRender(ctx context.Context) error {
 	return err
 }
 
-func (s *Stack) startChild(name, log string, arguments ...string) (*localstack.Child, error) {
+func (s *Stack) startChild(name, log string, own []string, arguments ...string) (*localstack.Child, error) {
 	// Settings for the user's own servers, in variables or in the Temporal CLI's file, are not for these.
 	environment := append(localstack.CleanEnv("DATABASE_URL=", "RECLAIM_", "TEMPORAL_", "PG"),
 		"DATABASE_URL="+s.appURL, "TEMPORAL_ADDRESS="+s.temporal.Address(), "TEMPORAL_NAMESPACE="+s.temporal.Namespace(),
 		"TEMPORAL_CONFIG_FILE=/dev/null")
 	return localstack.StartChild(name, localstack.ChildOptions{
-		Path: s.options.Program, Args: arguments, Env: environment, Log: filepath.Join(s.home, log),
+		Path: s.options.Program, Args: arguments, Env: append(environment, own...), Log: filepath.Join(s.home, log),
 	})
 }
 

@@ -51,6 +51,9 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find a free port of %s between %d and %d: tried %d, all taken", loopback, lowest, lowest+count-1, attempts)
 }
 
+// FreePort gives a port of loopback that no server listens on, and gives it once.
+func FreePort() (int, error) { return freePort() }
+
 // portIsFree tells whether a server could listen on the port now.
 func portIsFree(port int) bool {
 	listener, err := net.Listen("tcp", hostPort(port))

@@ -1,0 +1,32 @@
+-- name: LockOrderRow :one
+-- LockOrder with the order as it stands: what is left of it and its currency stay so until the transaction ends.
+SELECT * FROM reclaim.orders WHERE tenant_id = @tenant_id AND order_id = @order_id FOR UPDATE;
+
+-- name: GetJobRefund :one
+-- The channel refund of a job, if it has one.
+SELECT refund_id FROM reclaim.refunds WHERE tenant_id = @tenant_id AND job_id = @job_id;
+
+-- name: ListRefundEntries :many
+SELECT * FROM reclaim.ledger_entries
+WHERE tenant_id = @tenant_id AND refund_id = @refund_id AND type IN ('payout', 'payout_return')
+ORDER BY seq;
+
+-- name: ListRefundResolutions :many
+SELECT * FROM reclaim.resolutions
+WHERE tenant_id = @tenant_id AND subject_kind = 'refund' AND subject_id = @refund_id
+ORDER BY created_at, resolution_id LIMIT 10000;
+
+-- name: ListRefundIssues :many
+-- Issues about a refund, the oldest first.
+SELECT * FROM reclaim.issues
+WHERE tenant_id = @tenant_id AND subject_kind = 'refund' AND subject_id = @refund_id
+ORDER BY opened_at, issue_id LIMIT 10000;
+
+-- name: ListOpenRefunds :many
+-- One page of refunds that are not final, after the refund (@after_tenant, @after_refund). An empty @only_tenant: all
+-- tenants.
+SELECT tenant_id, refund_id, order_id, state, updated_at FROM reclaim.refunds
+WHERE state IN ('accepted', 'unknown', 'pending') AND (@only_tenant::text = '' OR tenant_id = @only_tenant)
+    AND (tenant_id, refund_id) > (@after_tenant::text, @after_refund::text)
+ORDER BY tenant_id, refund_id
+LIMIT @page_size;
