@@ -75,16 +75,16 @@ var (
 	reclaimed = cells{"is_reclaimed": "true", "reclaimed_at": "now()"}
 	delivered = cells{"state": "'succeeded'", "delivered_at": "now()"}
 	// of a refund
-	sent     = cells{"first_sent_at": "now()", "send_count": "1"}
-	known    = cells{"channel_ref": "'re-1'"}
-	moved    = cells{"succeeded_at": "now()"}
-	returned = cells{"returned_at": "now()"}
+	sent      = cells{"first_sent_at": "now()", "send_count": "1"}
+	known     = cells{"channel_ref": "'re-1'"}
+	confirmed = cells{"succeeded_at": "now()"}
+	returned  = cells{"returned_at": "now()"}
 )
 
 // refundStates are the parts that each state of a refund needs beside its name.
 var refundStates = map[string]cells{
-	"accepted": {}, "unknown": sent, "pending": and(sent, known), "succeeded": and(sent, known, moved),
-	"failed": and(sent, returned), "canceled": returned, "reversed": and(sent, known, moved, returned),
+	"accepted": {}, "unknown": sent, "pending": and(sent, known), "succeeded": and(sent, known, confirmed),
+	"failed": and(sent, returned), "canceled": returned, "reversed": and(sent, known, confirmed, returned),
 }
 
 // in gives a refund in the state, with or without the given parts.

@@ -39,7 +39,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(runCommand(), renderCommand(), migrateCommand(), devCommand(), demoCommand(), prepareCommand())
+	root.AddCommand(runCommand(), renderCommand(), simulatorCommand(), migrateCommand(), devCommand(), demoCommand(), prepareCommand())
 	return root
 }
 

@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
-	"github.com/reclaimhq/reclaim/activities/channel/simulator"
 	"github.com/reclaimhq/reclaim/worker/config"
 	"github.com/reclaimhq/reclaim/worker/localstack"
 	"github.com/reclaimhq/reclaim/workflows/contract"
@@ -33,7 +32,7 @@ func dial(address string) (client.Client, error) {
 func (s *Stack) startWorker(ctx context.Context) (where string, err error) {
 	if s.worker, err = s.startChild("Reclaim's worker", "worker.log", []string{
 		"RECLAIM_CHANNELS=" + filepath.Join(s.home, "channels.toml"), "RECLAIM_LISTEN=" + s.notices,
-		apiKeyName + "=" + simulator.DefaultAPIKey, secretName + "=" + simulator.DefaultWebhookSecret,
+		apiKeyName + "=" + simulatorKey, secretName + "=" + simulatorSecret,
 	}, "run"); err != nil {
 		return "", err
 	}
@@ -43,10 +42,10 @@ func (s *Stack) startWorker(ctx context.Context) (where string, err error) {
 // Channel is the name of the simulated payment channel in orders.
 const Channel = "simulator"
 
-// The simulator's key and secret are nobody's, and are handed on as real ones are.
+// The simulator's key and secret protect nothing; they are handed on as real ones are.
 const (
-	apiKeyName = "RECLAIM_SIMULATOR_API_KEY"
-	secretName = "RECLAIM_SIMULATOR_WEBHOOK_SECRET"
+	apiKeyName, simulatorKey    = "RECLAIM_SIMULATOR_API_KEY", "sk_test_simulator"
+	secretName, simulatorSecret = "RECLAIM_SIMULATOR_WEBHOOK_SECRET", "whsec_simulator"
 )
 
 // startSimulator starts the payment channel, whose notices the worker will take, and tells the worker of it.

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reclaimhq/reclaim/activities/channel/simulator"
+)
+
+func simulatorCommand() *cobra.Command {
+	options := simulator.Options{Addr: "127.0.0.1:12111"}
+	command := &cobra.Command{
+		Use:   "simulator",
+		Short: "Run a payment channel that moves no real money, until SIGTERM",
+		Long: "Run a payment channel that moves no real money, until SIGTERM. It speaks as much of Stripe's API as refunds " +
+			"need, misbehaves as it is told under /simulator, and keeps a book of what it moved.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			channel, err := simulator.Start(options)
+			if err != nil {
+				return err
+			}
+			defer channel.Close()
+			fmt.Fprintln(cmd.OutOrStdout(), "a simulated payment channel listens on", channel.URL())
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&options.Addr, "listen", options.Addr, "host:port to listen on")
+	flags.StringVar(&options.WebhookURL, "notices", "", "where its webhooks go (default: nowhere)")
+	flags.DurationVar(&options.Latency, "latency", 0, "how long every answer takes")
+	return command
+}
