@@ -227,7 +227,8 @@ func (w *world) audit() []string {
 			is_reclaimed, cost, coalesce(moved, 'none'))
 		FROM reclaim.jobs LEFT JOIN (
 			SELECT tenant_id, job_id, string_agg(type || ' ' || amount, ', ' ORDER BY seq) AS moved, sum(amount) AS net
-			FROM reclaim.ledger_entries GROUP BY tenant_id, job_id) AS ledger USING (tenant_id, job_id)
+			FROM reclaim.ledger_entries WHERE type IN ('charge', 'refund', 'reclaim') GROUP BY tenant_id, job_id
+		) AS ledger USING (tenant_id, job_id)
 		WHERE coalesce(net, 0) <> CASE WHEN state = 'succeeded' OR NOT is_refunded THEN -cost ELSE 0 END
 			OR coalesce(moved, '') <> CASE WHEN cost = 0 THEN '' ELSE format('charge %s', -cost)
 				|| CASE WHEN is_refunded THEN format(', refund %s', cost) ELSE '' END

@@ -64,14 +64,10 @@ func (a *app) adjustCommand() *cobra.Command {
 
 // move makes the movement and shows the entry that it made.
 func (a *app) move(ctx context.Context, m client.Movement, how func(context.Context, client.Movement) (client.Moved, error)) error {
-	tenant, err := a.needTenant()
-	if err != nil {
+	var err error
+	if m.Tenant, m.Actor, err = a.needTenantAndActor(); err != nil {
 		return err
 	}
-	if a.actor == "" {
-		return usagef("no actor is given, and the key is unique to one: add --actor NAME or set RECLAIM_ACTOR")
-	}
-	m.Tenant, m.Actor = tenant, a.actor
 	moved, err := how(ctx, m)
 	if err != nil {
 		return err

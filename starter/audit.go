@@ -14,9 +14,9 @@ import (
 func (a *app) auditCommand() *cobra.Command {
 	var all bool
 	command := &cobra.Command{
-		Use: "audit [--all-tenants]", Short: "Prove every invariant of the ledger and list open jobs without a run",
-		Long: "Prove every invariant of the ledger in one snapshot and list open jobs without a run. Ends with status 1 if and " +
-			"only if an invariant is broken.",
+		Use: "audit [--all-tenants]", Short: "Prove every invariant of the ledger and list open jobs and refunds without a run",
+		Long: "Prove every invariant of the ledger in one snapshot and list open jobs and refunds without a run. Ends with " +
+			"status 1 if and only if an invariant is broken.",
 		Args: nothing,
 	}
 	command.RunE = func(cmd *cobra.Command, args []string) error {
@@ -80,8 +80,8 @@ func auditTable(w io.Writer, report client.AuditReport) {
 	}
 	line(w, "Tenant", tenant)
 	line(w, "Snapshot", clock(report.TakenAt))
-	line(w, "Checked", fmt.Sprintf("%d accounts, %d entries, %d jobs, %d operations against %d rules",
-		report.Accounts, report.Entries, report.Jobs, report.Operations, len(report.Checks)))
+	line(w, "Checked", fmt.Sprintf("%d accounts, %d entries, %d jobs, %d orders, %d refunds, %d operations against %d rules",
+		report.Accounts, report.Entries, report.Jobs, report.Orders, report.Refunds, report.Operations, len(report.Checks)))
 	verdict := "every invariant holds"
 	if !report.Sound {
 		verdict = brokenInWords(report)
@@ -89,9 +89,10 @@ func auditTable(w io.Writer, report client.AuditReport) {
 	line(w, "Ledger", verdict)
 	if !report.Sound {
 		line(w)
-		line(w, "BROKEN", "TENANT", "ACCOUNT", "ENTRY", "JOB", "EXPECTED", "FOUND")
+		line(w, "BROKEN", "TENANT", "ACCOUNT", "ENTRY", "JOB", "ORDER", "REFUND", "EXPECTED", "FOUND")
 		for _, b := range report.Breaks {
-			line(w, b.Check, b.Tenant, orDash(b.Account), orDash(entryNumber(b.Seq)), orDash(b.JobID), b.Expected, b.Found)
+			line(w, b.Check, b.Tenant, orDash(b.Account), orDash(entryNumber(b.Seq)), orDash(b.JobID), orDash(b.OrderID),
+				orDash(b.RefundID), b.Expected, b.Found)
 		}
 	}
 	for _, check := range report.Checks {
@@ -100,13 +101,17 @@ func auditTable(w io.Writer, report client.AuditReport) {
 		}
 	}
 	line(w)
-	runs := report.Runs
-	switch {
-	case !runs.Checked:
-		line(w, "Open jobs without a run: not checked: "+runs.Problem)
-	case runs.Count == 0:
+	runsTable(w, report.Runs)
+}
+
+func runsTable(w io.Writer, runs client.AuditRuns) {
+	if !runs.Checked {
+		line(w, "Open jobs and refunds without a run: not checked: "+runs.Problem)
+		return
+	}
+	if runs.Count == 0 {
 		line(w, "Open jobs without a run: none")
-	default:
+	} else {
 		line(w, fmt.Sprintf("Open jobs without a run: %d. Submitting such a job again takes it up.", runs.Count))
 		line(w, "TENANT", "JOB", "STATE", "SINCE")
 		for _, job := range runs.OpenJobs {
@@ -115,6 +120,19 @@ func auditTable(w io.Writer, report client.AuditReport) {
 		if runs.Count > int64(len(runs.OpenJobs)) {
 			line(w, fmt.Sprintf("… %d more", runs.Count-int64(len(runs.OpenJobs))))
 		}
+	}
+	if runs.RefundCount == 0 {
+		line(w, "Open refunds without a run: none")
+		return
+	}
+	line(w, fmt.Sprintf("Open refunds without a run: %d. Asking for such a refund again under its key takes it up.",
+		runs.RefundCount))
+	line(w, "TENANT", "REFUND", "STATE", "SINCE")
+	for _, refund := range runs.OpenRefunds {
+		line(w, refund.Tenant, refund.RefundID, refund.State, clock(refund.Since))
+	}
+	if runs.RefundCount > int64(len(runs.OpenRefunds)) {
+		line(w, fmt.Sprintf("… %d more", runs.RefundCount-int64(len(runs.OpenRefunds))))
 	}
 }
 

@@ -95,17 +95,20 @@ func (a *app) jobTimelineCommand() *cobra.Command {
 				JobID    string          `json:"jobId"`
 				Timeline []client.Moment `json:"timeline"`
 			}{tenant, args[0], story}
-			return a.show(result, func(w io.Writer) {
-				line(w, "TIME", "WHAT", "AMOUNT", "BALANCE", "IN WORDS")
-				for _, moment := range story {
-					amount, balance := "", ""
-					if moment.BalanceAfter != nil {
-						amount, balance = fmt.Sprintf("%+d", moment.Amount), fmt.Sprint(*moment.BalanceAfter)
-					}
-					line(w, clock(moment.At), moment.Kind, amount, balance, moment.Text)
-				}
-			})
+			return a.show(result, func(w io.Writer) { storyTable(w, story) })
 		}),
+	}
+}
+
+// storyTable writes a story, one line for each moment.
+func storyTable(w io.Writer, story []client.Moment) {
+	line(w, "TIME", "WHAT", "AMOUNT", "BALANCE", "IN WORDS")
+	for _, moment := range story {
+		amount, balance := "", ""
+		if moment.BalanceAfter != nil {
+			amount, balance = fmt.Sprintf("%+d", moment.Amount), fmt.Sprint(*moment.BalanceAfter)
+		}
+		line(w, clock(moment.At), moment.Kind, amount, balance, moment.Text)
 	}
 }
 

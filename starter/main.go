@@ -1,5 +1,5 @@
-// Command starter asks Reclaim for things from the command line: move credits, start jobs, follow them, decide stuck
-// ones, and audit the ledger.
+// Command starter asks Reclaim for things from the command line: move credits, start jobs, send money back, follow both,
+// decide stuck ones, and audit the ledger.
 package main
 
 import (
@@ -57,8 +57,9 @@ type app struct {
 }
 
 func (a *app) command() *cobra.Command {
-	root := group("starter", "Ask Reclaim for things: move credits, start and follow jobs, audit the ledger",
-		a.accountCommand(), a.jobCommand(), a.auditCommand(), a.benchCommand())
+	root := group("starter", "Ask Reclaim for things: move credits, start and follow jobs, refund orders, audit the ledger",
+		a.accountCommand(), a.jobCommand(), a.orderCommand(), a.refundCommand(), a.issueCommand(), a.auditCommand(),
+		a.benchCommand())
 	root.Long = root.Short + `.
 
 DATABASE_URL names the database; TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and the other variables of the Temporal SDK name
@@ -138,6 +139,17 @@ func (a *app) needTenant() (string, error) {
 		return "", usagef("no tenant is given: add --tenant NAME or set RECLAIM_TENANT")
 	}
 	return a.tenant, nil
+}
+
+// needTenantAndActor is needTenant for what has an operation key, which is unique to one actor.
+func (a *app) needTenantAndActor() (tenant, actor string, err error) {
+	if tenant, err = a.needTenant(); err != nil {
+		return "", "", err
+	}
+	if a.actor == "" {
+		return "", "", usagef("no actor is given, and the key is unique to one: add --actor NAME or set RECLAIM_ACTOR")
+	}
+	return tenant, a.actor, nil
 }
 
 func (a *app) close() {

@@ -15,7 +15,9 @@ type book struct {
 	mu       sync.Mutex
 	now      func() time.Time
 	balances map[string]int64
-	jobs     map[activities.JobKey]*bookedJob
+	// orders has the account of each order.
+	orders map[string]string
+	jobs   map[activities.JobKey]*bookedJob
 }
 
 // bookedJob is a job's row with everything that was written beside it.
@@ -33,6 +35,8 @@ type bookedJob struct {
 	entries                    []bookedEntry
 	events                     []bookedEvent
 	resolutions                map[string]bookedResolution
+	// source is the state of the channel refund by which the job's refund left, empty for none.
+	source contract.RefundState
 }
 
 type bookedEntry struct {
@@ -53,7 +57,7 @@ type bookedResolution struct {
 }
 
 func newBook(now func() time.Time) *book {
-	return &book{now: now, balances: map[string]int64{}, jobs: map[activities.JobKey]*bookedJob{}}
+	return &book{now: now, balances: map[string]int64{}, orders: map[string]string{}, jobs: map[activities.JobKey]*bookedJob{}}
 }
 
 func (b *book) row(j *bookedJob) activities.JobRow {
@@ -82,6 +86,15 @@ func (j *bookedJob) tell(kind string, attempt int, detail string) {
 func (b *book) charge(r activities.ChargeRequest) activities.ChargeAnswer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if r.Source.OrderID != "" && b.orders[r.Source.OrderID] != r.Source.Account {
+		why := activities.WhyOtherAccount
+		if b.orders[r.Source.OrderID] == "" {
+			why = activities.WhyUnknownOrder
+		}
+		return activities.ChargeAnswer{
+			JobAnswer: activities.JobAnswer{Verdict: activities.Refused, Why: why}, Ladder: r.Ladder,
+		}
+	}
 	if j, known := b.jobs[r.JobKey]; known {
 		verdict, why := activities.Already, ""
 		if j.fingerprint != r.Fingerprint {
@@ -282,6 +295,31 @@ func (b *book) resolve(r activities.ResolveRequest) activities.ResolveAnswer {
 	return activities.ResolveAnswer{
 		JobAnswer: b.answer(j, activities.Applied, ""), Outcome: contract.ResolutionApplied, State: j.state,
 	}
+}
+
+// moveSource sends a job's refund on through its order, or calls back what was not sent of a job that was delivered.
+func (b *book) moveSource(key activities.JobKey, source activities.SourceOrder) (moved activities.SourceRefund) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	j := b.jobs[key]
+	switch {
+	case source.OrderID == "":
+		return moved
+	case j.source == contract.RefundAccepted && j.state == contract.StateSucceeded:
+		j.source = contract.RefundCanceled
+		b.balances[j.account] += j.cost
+	case j.source == "" && j.refunded && j.state != contract.StateSucceeded && j.cost > 0:
+		if b.balances[j.account] < j.cost {
+			moved.Refusal = fmt.Sprintf("the credits stay on the account: it has only %d of them", b.balances[j.account])
+			return moved
+		}
+		j.source = contract.RefundAccepted
+		b.balances[j.account] -= j.cost
+	}
+	if j.source != "" {
+		moved.RefundID = contract.JobRefundNumber(key.Tenant, key.JobID)
+	}
+	return moved
 }
 
 func (b *book) event(r activities.EventRequest) activities.Verdict {

@@ -29,22 +29,31 @@ import (
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
-// fakeJobs has the activities of activities.Jobs on a book. fault, where set, is asked before each call and may make it
-// fail, or lose the reply after it had its effect.
-type fakeJobs struct {
-	book  *book
+// fake is what the fakes of activities have in common. fault, where set, is asked before each call and may make it fail, or
+// lose the reply after it had its effect.
+type fake struct {
 	mu    sync.Mutex
 	calls []string
 	fault func(call string, nth int) (fail, loseReply error)
 	// during is run while the call is under way.
 	during map[string]func()
-	asked  struct {
+}
+
+// fakeJobs has the activities of activities.Jobs on a book.
+type fakeJobs struct {
+	fake
+	book  *book
+	asked struct {
 		settled  []activities.SettleRequest
 		resolved []activities.ResolveRequest
 	}
+	// sources lists through which order each call of a job was to move its refund.
+	sources map[string][]activities.SourceOrder
 }
 
-func (f *fakeJobs) count(call string) int {
+func newFake() fake { return fake{during: map[string]func(){}} }
+
+func (f *fake) count(call string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := 0
@@ -56,7 +65,7 @@ func (f *fakeJobs) count(call string) int {
 	return n
 }
 
-func guard[A any](f *fakeJobs, call string, run func() A) (A, error) {
+func guard[A any](f *fake, call string, run func() A) (A, error) {
 	f.mu.Lock()
 	f.calls = append(f.calls, call)
 	f.mu.Unlock()
@@ -78,46 +87,64 @@ func guard[A any](f *fakeJobs, call string, run func() A) (A, error) {
 	return answer, nil
 }
 
+// moved is a guard's answer after the refund that it made has left through the order, or was called back.
+func (f *fakeJobs) moved(
+	call string, key activities.JobKey, source activities.SourceOrder, answer activities.JobAnswer,
+) activities.JobAnswer {
+	f.sources[call] = append(f.sources[call], source)
+	answer.Source = f.book.moveSource(key, source)
+	return answer
+}
+
 func (f *fakeJobs) ChargeJob(_ context.Context, r activities.ChargeRequest) (activities.ChargeAnswer, error) {
-	return guard(f, "ChargeJob", func() activities.ChargeAnswer { return f.book.charge(r) })
+	return guard(&f.fake, "ChargeJob", func() activities.ChargeAnswer {
+		f.sources["ChargeJob"] = append(f.sources["ChargeJob"], r.Source)
+		return f.book.charge(r)
+	})
 }
 
 func (f *fakeJobs) RefundJob(_ context.Context, r activities.RefundRequest) (activities.JobAnswer, error) {
-	return guard(f, "RefundJob", func() activities.JobAnswer { return f.book.refund(r) })
+	return guard(&f.fake, "RefundJob", func() activities.JobAnswer {
+		return f.moved("RefundJob", r.JobKey, r.Source, f.book.refund(r))
+	})
 }
 
 func (f *fakeJobs) SettleJob(_ context.Context, r activities.SettleRequest) (activities.JobAnswer, error) {
-	return guard(f, "SettleJob", func() activities.JobAnswer {
+	return guard(&f.fake, "SettleJob", func() activities.JobAnswer {
 		f.asked.settled = append(f.asked.settled, r)
-		return f.book.settle(r)
+		return f.moved("SettleJob", r.JobKey, r.Source, f.book.settle(r))
 	})
 }
 
 func (f *fakeJobs) RecordAttempt(_ context.Context, r activities.RecordRequest) (activities.JobAnswer, error) {
-	return guard(f, "RecordAttempt", func() activities.JobAnswer { return f.book.record(r) })
+	return guard(&f.fake, "RecordAttempt", func() activities.JobAnswer { return f.book.record(r) })
 }
 
 func (f *fakeJobs) ParkJob(_ context.Context, r activities.ParkRequest) (activities.JobAnswer, error) {
-	return guard(f, "ParkJob", func() activities.JobAnswer { return f.book.park(r) })
+	return guard(&f.fake, "ParkJob", func() activities.JobAnswer { return f.book.park(r) })
 }
 
 func (f *fakeJobs) CloseJob(_ context.Context, r activities.CloseRequest) (activities.JobAnswer, error) {
-	return guard(f, "CloseJob", func() activities.JobAnswer { return f.book.close(r) })
+	return guard(&f.fake, "CloseJob", func() activities.JobAnswer {
+		return f.moved("CloseJob", r.JobKey, r.Source, f.book.close(r))
+	})
 }
 
 func (f *fakeJobs) ResolveJob(_ context.Context, r activities.ResolveRequest) (activities.ResolveAnswer, error) {
-	return guard(f, "ResolveJob", func() activities.ResolveAnswer {
+	return guard(&f.fake, "ResolveJob", func() activities.ResolveAnswer {
 		f.asked.resolved = append(f.asked.resolved, r)
-		return f.book.resolve(r)
+		answer := f.book.resolve(r)
+		answer.JobAnswer = f.moved("ResolveJob", r.JobKey, r.Source, answer.JobAnswer)
+		return answer
 	})
 }
 
 func (f *fakeJobs) RecordJobEvent(_ context.Context, r activities.EventRequest) (activities.Verdict, error) {
-	return guard(f, "RecordJobEvent", func() activities.Verdict { return f.book.event(r) })
+	return guard(&f.fake, "RecordJobEvent", func() activities.Verdict { return f.book.event(r) })
 }
 
 func (f *fakeJobs) ReadJobOutput(_ context.Context, key activities.JobKey) (activities.StoredOutput, error) {
-	return guard(f, "ReadJobOutput", func() activities.StoredOutput {
+	return guard(&f.fake, "ReadJobOutput", func() activities.StoredOutput {
 		job := f.book.jobs[key]
 		stored := activities.StoredOutput{Reason: job.reason}
 		if job.output != nil {
@@ -128,7 +155,7 @@ func (f *fakeJobs) ReadJobOutput(_ context.Context, key activities.JobKey) (acti
 }
 
 func (f *fakeJobs) ReadJobSpec(_ context.Context, key activities.JobKey) (string, error) {
-	return guard(f, "ReadJobSpec", func() string { return f.book.jobs[key].spec })
+	return guard(&f.fake, "ReadJobSpec", func() string { return f.book.jobs[key].spec })
 }
 
 // act is how a work or probe activity goes: after a while it answers, or fails, or (never) does not end.
@@ -211,14 +238,21 @@ type played struct {
 	settable workflow.Settable
 }
 
+// scene is a workflow in virtual time, with what happens around it.
+type scene struct {
+	t     player
+	env   *testsuite.TestWorkflowEnvironment
+	start time.Time
+	shown []map[string]string
+	err   error
+}
+
 // stage is one run of the workflow with everything around it: virtual time, a book for Postgres, work and probe from a
 // script. Every scene is set before run.
 type stage struct {
-	t     player
-	env   *testsuite.TestWorkflowEnvironment
+	*scene
 	jobs  *fakeJobs
 	book  *book
-	start time.Time
 	job   contract.Job
 	id    string
 	input []byte
@@ -230,12 +264,10 @@ type stage struct {
 	realWork bool
 
 	plays  []*played
-	shown  []map[string]string
 	timers map[string]time.Duration
 	// onTimer happens together with the firing of a timer of that length, in the same workflow task.
 	onTimer map[time.Duration]func()
 	result  contract.JobResult
-	err     error
 }
 
 const cost = 40
@@ -248,11 +280,22 @@ type player interface {
 	Helper()
 }
 
+func newScene(t player) *scene {
+	s := &scene{t: t, start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(refusalsOfNothing)
+	s.env = suite.NewTestWorkflowEnvironment()
+	s.env.SetStartTime(s.start)
+	s.env.SetTestTimeout(time.Minute)
+	Register(s.env)
+	return s
+}
+
 // newStage sets a job of cost 40 on an account of 100, with a promise of 30 s and attempts of at most 10 min.
 func newStage(t player, work ...act) *stage {
 	t.Helper()
 	s := &stage{
-		t: t, work: work, start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		scene: newScene(t), work: work,
 		timers: map[string]time.Duration{}, onTimer: map[time.Duration]func(){},
 		job: contract.Job{
 			Tenant: "acme", JobID: "j1", Account: "team", Cost: cost, Promise: contract.Duration(30 * time.Second),
@@ -263,11 +306,6 @@ func newStage(t player, work ...act) *stage {
 		},
 		id: "job/acme/j1",
 	}
-	suite := &testsuite.WorkflowTestSuite{}
-	suite.SetLogger(refusalsOfNothing)
-	s.env = suite.NewTestWorkflowEnvironment()
-	s.env.SetStartTime(s.start)
-	s.env.SetTestTimeout(time.Minute)
 	s.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&prompter{stage: s}}})
 	s.env.SetOnTimerScheduledListener(func(id string, after time.Duration) { s.timers[id] = after })
 	s.env.SetOnTimerFiredListener(func(id string) {
@@ -277,8 +315,7 @@ func newStage(t player, work ...act) *stage {
 	})
 	s.book = newBook(s.env.Now)
 	s.book.balances["team"] = 100
-	s.jobs = &fakeJobs{book: s.book, during: map[string]func(){}}
-	Register(s.env)
+	s.jobs = &fakeJobs{fake: newFake(), book: s.book, sources: map[string][]activities.SourceOrder{}}
 	s.env.RegisterActivity(s.jobs)
 	return s
 }
@@ -324,11 +361,11 @@ func (s *stage) charged(ago time.Duration) *bookedJob {
 }
 
 // at plans something for the moment that long after the start.
-func (s *stage) at(after time.Duration, happens func()) {
+func (s *scene) at(after time.Duration, happens func()) {
 	s.env.RegisterDelayedCallback(happens, after)
 }
 
-func (s *stage) signal(name string, payload any) { s.env.SignalWorkflow(name, payload) }
+func (s *scene) signal(name string, payload any) { s.env.SignalWorkflow(name, payload) }
 
 // reply is the answer to an update.
 type reply struct {
@@ -337,7 +374,7 @@ type reply struct {
 	err            error
 }
 
-func (s *stage) update(id, name string, payload any) *reply {
+func (s *scene) update(id, name string, payload any) *reply {
 	r := &reply{}
 	s.env.UpdateWorkflow(name, id, &testsuite.TestUpdateCallback{
 		OnAccept:   func() { r.accepted = true },
@@ -410,7 +447,7 @@ func (s *stage) checkResult() {
 }
 
 // elapsed is the virtual time since the start.
-func (s *stage) elapsed() time.Duration { return s.env.Now().Sub(s.start) }
+func (s *scene) elapsed() time.Duration { return s.env.Now().Sub(s.start) }
 
 // metas lists what each play of the activity was told.
 func (s *stage) metas(name string) (metas []contract.WorkMeta) {
@@ -452,7 +489,7 @@ func (s *stage) told(kind string) []string {
 }
 
 // last is the value that a search attribute had in the end, "" for none.
-func (s *stage) last(attribute string) (value string) {
+func (s *scene) last(attribute string) (value string) {
 	for _, change := range s.shown {
 		if v, changed := change[attribute]; changed {
 			value = v
@@ -462,13 +499,30 @@ func (s *stage) last(attribute string) (value string) {
 }
 
 // history lists the values that a search attribute took.
-func (s *stage) history(attribute string) (values []string) {
+func (s *scene) history(attribute string) (values []string) {
 	for _, change := range s.shown {
 		if v, changed := change[attribute]; changed {
 			values = append(values, v)
 		}
 	}
 	return values
+}
+
+// note keeps which search attributes were changed together, with their values, empty where unset.
+func (s *scene) note(updates []temporal.SearchAttributeUpdate) {
+	const same = "unchanged"
+	keys := []temporal.SearchAttributeKeyKeyword{tenantKey, accountKey, moneyKey, refundKey, orderKey, attentionKey}
+	var before []temporal.SearchAttributeUpdate
+	for _, key := range keys {
+		before = append(before, key.ValueSet(same))
+	}
+	after, change := temporal.NewSearchAttributes(append(before, updates...)...), map[string]string{}
+	for _, key := range keys {
+		if value, _ := after.GetKeyword(key); value != same {
+			change[key.GetName()] = value
+		}
+	}
+	s.shown = append(s.shown, change)
 }
 
 // prompter puts the script's acts in the place of the work and probe activities. The test environment would answer a
@@ -503,19 +557,7 @@ type prompterOut struct {
 }
 
 func (p *prompterOut) UpsertTypedSearchAttributes(ctx workflow.Context, updates ...temporal.SearchAttributeUpdate) error {
-	const same = "unchanged"
-	keys := []temporal.SearchAttributeKeyKeyword{tenantKey, accountKey, moneyKey, attentionKey}
-	var before []temporal.SearchAttributeUpdate
-	for _, key := range keys {
-		before = append(before, key.ValueSet(same))
-	}
-	after, change := temporal.NewSearchAttributes(append(before, updates...)...), map[string]string{}
-	for _, key := range keys {
-		if value, _ := after.GetKeyword(key); value != same {
-			change[key.GetName()] = value
-		}
-	}
-	p.stage.shown = append(p.stage.shown, change)
+	p.stage.note(updates)
 	return p.Next.UpsertTypedSearchAttributes(ctx, updates...)
 }
 

@@ -127,9 +127,12 @@ func (q *Queries) ListRefundEntries(ctx context.Context, arg ListRefundEntriesPa
 }
 
 const listRefundIssues = `-- name: ListRefundIssues :many
-SELECT tenant_id, issue_id, kind, subject_kind, subject_id, evidence, state, opened_at, resolved_at FROM reclaim.issues
-WHERE tenant_id = $1 AND subject_kind = 'refund' AND subject_id = $2
-ORDER BY opened_at, issue_id LIMIT 10000
+SELECT issue.tenant_id, issue.issue_id, issue.kind, issue.subject_kind, issue.subject_id, issue.evidence, issue.state, issue.opened_at, issue.resolved_at, coalesce(decision.operator, '')::text AS operator, coalesce(decision.reason, '')::text AS reason
+FROM reclaim.issues AS issue
+LEFT JOIN reclaim.resolutions AS decision ON decision.tenant_id = issue.tenant_id AND decision.subject_kind = 'issue'
+    AND decision.subject_id = issue.issue_id AND decision.outcome = 'applied'
+WHERE issue.tenant_id = $1 AND issue.subject_kind = 'refund' AND issue.subject_id = $2
+ORDER BY issue.opened_at, issue.issue_id LIMIT 10000
 `
 
 type ListRefundIssuesParams struct {
@@ -137,26 +140,34 @@ type ListRefundIssuesParams struct {
 	RefundID string
 }
 
-// Issues about a refund, the oldest first.
-func (q *Queries) ListRefundIssues(ctx context.Context, arg ListRefundIssuesParams) ([]ReclaimIssue, error) {
+type ListRefundIssuesRow struct {
+	ReclaimIssue ReclaimIssue
+	Operator     string
+	Reason       string
+}
+
+// Issues about a refund, the oldest first, with who resolved them and why.
+func (q *Queries) ListRefundIssues(ctx context.Context, arg ListRefundIssuesParams) ([]ListRefundIssuesRow, error) {
 	rows, err := q.db.Query(ctx, listRefundIssues, arg.TenantID, arg.RefundID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ReclaimIssue
+	var items []ListRefundIssuesRow
 	for rows.Next() {
-		var i ReclaimIssue
+		var i ListRefundIssuesRow
 		if err := rows.Scan(
-			&i.TenantID,
-			&i.IssueID,
-			&i.Kind,
-			&i.SubjectKind,
-			&i.SubjectID,
-			&i.Evidence,
-			&i.State,
-			&i.OpenedAt,
-			&i.ResolvedAt,
+			&i.ReclaimIssue.TenantID,
+			&i.ReclaimIssue.IssueID,
+			&i.ReclaimIssue.Kind,
+			&i.ReclaimIssue.SubjectKind,
+			&i.ReclaimIssue.SubjectID,
+			&i.ReclaimIssue.Evidence,
+			&i.ReclaimIssue.State,
+			&i.ReclaimIssue.OpenedAt,
+			&i.ReclaimIssue.ResolvedAt,
+			&i.Operator,
+			&i.Reason,
 		); err != nil {
 			return nil, err
 		}

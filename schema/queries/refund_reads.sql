@@ -17,10 +17,13 @@ WHERE tenant_id = @tenant_id AND subject_kind = 'refund' AND subject_id = @refun
 ORDER BY created_at, resolution_id LIMIT 10000;
 
 -- name: ListRefundIssues :many
--- Issues about a refund, the oldest first.
-SELECT * FROM reclaim.issues
-WHERE tenant_id = @tenant_id AND subject_kind = 'refund' AND subject_id = @refund_id
-ORDER BY opened_at, issue_id LIMIT 10000;
+-- Issues about a refund, the oldest first, with who resolved them and why.
+SELECT sqlc.embed(issue), coalesce(decision.operator, '')::text AS operator, coalesce(decision.reason, '')::text AS reason
+FROM reclaim.issues AS issue
+LEFT JOIN reclaim.resolutions AS decision ON decision.tenant_id = issue.tenant_id AND decision.subject_kind = 'issue'
+    AND decision.subject_id = issue.issue_id AND decision.outcome = 'applied'
+WHERE issue.tenant_id = @tenant_id AND issue.subject_kind = 'refund' AND issue.subject_id = @refund_id
+ORDER BY issue.opened_at, issue.issue_id LIMIT 10000;
 
 -- name: ListOpenRefunds :many
 -- One page of refunds that are not final, after the refund (@after_tenant, @after_refund). An empty @only_tenant: all

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
-// AuditLimit is how many breaks an audit lists for each check, and how many open jobs without a run. The rest is counted.
+// AuditLimit is how many breaks an audit lists for each check, and how many open jobs and refunds without a run. The rest
+// is counted.
 const AuditLimit = 1000
 
 // AuditReport is what an audit found. The ledger is sound if and only if no check is broken.
@@ -26,12 +25,14 @@ type AuditReport struct {
 	Accounts   int64 `json:"accounts"`
 	Entries    int64 `json:"entries"`
 	Jobs       int64 `json:"jobs"`
+	Orders     int64 `json:"orders"`
+	Refunds    int64 `json:"refunds"`
 	Operations int64 `json:"operations"`
 	// Checks lists every check that was made, broken or not.
 	Checks []AuditCheck `json:"checks"`
 	// Breaks lists what is broken, at most AuditLimit for each check.
 	Breaks []AuditBreak `json:"breaks"`
-	// Runs tells about open jobs without a run. They break no invariant.
+	// Runs tells about open jobs and refunds without a run. They break no invariant.
 	Runs AuditRuns `json:"runs"`
 }
 
@@ -44,25 +45,31 @@ type AuditCheck struct {
 	Broken int64 `json:"broken"`
 }
 
-// AuditBreak is one place where a rule does not hold. Seq is 0 and JobID empty where the break is not about one.
+// AuditBreak is one place where a rule does not hold. Seq, an entry's, is 0 and the ids are empty where the break is not
+// about one.
 type AuditBreak struct {
 	Check    string `json:"check"`
 	Tenant   string `json:"tenant"`
 	Account  string `json:"account"`
 	Seq      int64  `json:"seq,omitempty"`
 	JobID    string `json:"jobId,omitempty"`
+	OrderID  string `json:"orderId,omitempty"`
+	RefundID string `json:"refundId,omitempty"`
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
 }
 
-// AuditRuns lists open jobs that have no open run: submitting such a job again takes it up.
+// AuditRuns lists open jobs and refunds that have no open run: submitting such a job, or asking for such a refund, again
+// takes it up.
 type AuditRuns struct {
 	// Checked is false where Temporal did not answer; Problem then says why.
 	Checked bool   `json:"checked"`
 	Problem string `json:"problem,omitempty"`
-	// OpenJobs are the first AuditLimit of them, and Count is how many there are.
-	OpenJobs []OpenJob `json:"openJobsWithoutRun"`
-	Count    int64     `json:"count"`
+	// OpenJobs are the first AuditLimit of the jobs, and Count is how many there are; OpenRefunds and RefundCount likewise.
+	OpenJobs    []OpenJob    `json:"openJobsWithoutRun"`
+	Count       int64        `json:"count"`
+	OpenRefunds []OpenRefund `json:"openRefundsWithoutRun"`
+	RefundCount int64        `json:"refundCount"`
 }
 
 // auditChecks are the rules that the statements of audit.sql prove, under the names that these answer.
@@ -89,7 +96,29 @@ var auditChecks = []AuditCheck{
 	{Name: "job_reclaimed", Rule: "reclaimed_at goes with is_reclaimed, which goes with a refund and a delivery"},
 	{Name: "job_delivered", Rule: "delivered_at goes with the state succeeded, and an output only with it"},
 	{Name: "entry_operation", Rule: "each topup and adjust entry was made by an operation"},
-	{Name: "operation_entry", Rule: "each topup and adjust operation made exactly one entry, of its own kind"},
+	{Name: "operation_entry", Rule: "each topup, order and adjust operation made exactly one entry, of its own kind"},
+	{Name: "operation_subject", Rule: "each order and refund operation names an order or a refund that exists"},
+	{Name: "order_reserved", Rule: "an order's reserved money and credits are the sums of its refunds that are on their way"},
+	{Name: "order_refunded", Rule: "an order's refunded money and credits are the sums of its refunds that succeeded"},
+	{Name: "order_capacity", Rule: "reserved and refunded are not negative and together at most what was paid, for money and credits"},
+	{Name: "order_entry", Rule: "each order made exactly one topup, of its credits"},
+	{Name: "entry_order", Rule: "each entry that names an order names one that exists, on the order's account"},
+	{Name: "entry_refund", Rule: "each payout and payout_return belongs to a refund that exists"},
+	{Name: "entry_credits", Rule: "each payout and payout_return moves exactly its refund's credits"},
+	{Name: "entry_names", Rule: "each payout and payout_return names its refund's order and job"},
+	{Name: "refund_order", Rule: "each refund belongs to an order that exists, in its currency"},
+	{Name: "refund_job", Rule: "a refund's job exists and is on the order's account"},
+	{Name: "refund_amount", Rule: "each refund's amount is from 1 and its credits from 0 to 2^53-1"},
+	{Name: "refund_state", Rule: "each refund is in a state that exists"},
+	{Name: "refund_sent", Rule: "first_sent_at and send_count say that a refund was sent if and only if its state does"},
+	{Name: "refund_end", Rule: "succeeded_at goes with a success, returned_at with a release, and both with a reversal"},
+	{Name: "refund_reference", Rule: "a refund that is pending, succeeded or reversed has the channel's reference"},
+	{Name: "refund_entries", Rule: "a refund with credits has one payout, and one payout_return if it ended without effect; one without has none"},
+	{Name: "refund_issue", Rule: "each reversed refund has an issue"},
+	{Name: "event_refund", Rule: "each refund event belongs to a refund that exists"},
+	{Name: "event_seq", Rule: "the events of a refund are numbered from 1 without a gap"},
+	{Name: "event_chain", Rule: "each event begins in the state in which the one before ended"},
+	{Name: "event_last", Rule: "the last event is the refund's event_seq and ends in the refund's state"},
 }
 
 // Audit proves the invariants of the ledger in one snapshot of the database; an empty tenant means all of them. It
@@ -102,19 +131,18 @@ func (c *Client) Audit(ctx context.Context, tenant string) (AuditReport, error) 
 		}
 	}
 	report := AuditReport{Tenant: tenant, Breaks: []AuditBreak{}}
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, c.store.Pool, snapshot, func(tx pgx.Tx) error {
-		return report.prove(ctx, c.store.WithTx(tx))
-	})
-	if err != nil {
-		return AuditReport{}, unavailable("audit the ledger", err)
+	if err := c.snapshot(ctx, "audit the ledger", func(q *db.Queries) error { return report.prove(ctx, q) }); err != nil {
+		return AuditReport{}, err
 	}
 	report.Runs = c.auditRuns(ctx, tenant)
 	return report, nil
 }
 
-// auditRow is the line that every check answers.
-type auditRow db.AuditEntriesRow
+// auditRow is the line that every check answers, and auditOrderRow that of checks of orders and their refunds.
+type (
+	auditRow      db.AuditEntriesRow
+	auditOrderRow db.AuditOrdersRow
+)
 
 // prove runs every check on the queries' snapshot.
 func (r *AuditReport) prove(ctx context.Context, q *db.Queries) error {
@@ -127,13 +155,20 @@ func (r *AuditReport) prove(ctx context.Context, q *db.Queries) error {
 	}
 	r.TakenAt = counts.TakenAt.UTC()
 	r.Accounts, r.Entries, r.Jobs, r.Operations = counts.Accounts, counts.Entries, counts.Jobs, counts.Operations
+	r.Orders, r.Refunds = counts.Orders, counts.Refunds
 	what := db.AuditEntriesParams{OnlyTenant: r.Tenant, BreakLimit: AuditLimit}
 	total := map[string]int64{}
-	take := func(row auditRow) {
+	takeOrder := func(row auditOrderRow) {
 		total[row.CheckName] = row.Total
 		r.Breaks = append(r.Breaks, AuditBreak{
 			Check: row.CheckName, Tenant: row.TenantID, Account: row.AccountID, Seq: row.Seq, JobID: row.JobID,
-			Expected: row.Expected, Found: row.Found,
+			OrderID: row.OrderID, RefundID: row.RefundID, Expected: row.Expected, Found: row.Found,
+		})
+	}
+	take := func(row auditRow) {
+		takeOrder(auditOrderRow{
+			CheckName: row.CheckName, Total: row.Total, TenantID: row.TenantID, AccountID: row.AccountID, Seq: row.Seq,
+			JobID: row.JobID, Expected: row.Expected, Found: row.Found,
 		})
 	}
 	entries, err := q.AuditEntries(ctx, what)
@@ -171,6 +206,34 @@ func (r *AuditReport) prove(ctx context.Context, q *db.Queries) error {
 	for _, row := range operations {
 		take(auditRow(row))
 	}
+	orders, err := q.AuditOrders(ctx, db.AuditOrdersParams(what))
+	if err != nil {
+		return fmt.Errorf("check the orders: %w", err)
+	}
+	for _, row := range orders {
+		takeOrder(auditOrderRow(row))
+	}
+	orderEntries, err := q.AuditOrderEntries(ctx, db.AuditOrderEntriesParams(what))
+	if err != nil {
+		return fmt.Errorf("check the entries of orders and refunds: %w", err)
+	}
+	for _, row := range orderEntries {
+		takeOrder(auditOrderRow(row))
+	}
+	refunds, err := q.AuditRefunds(ctx, db.AuditRefundsParams(what))
+	if err != nil {
+		return fmt.Errorf("check the refunds: %w", err)
+	}
+	for _, row := range refunds {
+		takeOrder(auditOrderRow(row))
+	}
+	events, err := q.AuditRefundEvents(ctx, db.AuditRefundEventsParams(what))
+	if err != nil {
+		return fmt.Errorf("check the events of refunds: %w", err)
+	}
+	for _, row := range events {
+		takeOrder(auditOrderRow(row))
+	}
 	for _, check := range auditChecks {
 		check.Broken = total[check.Name]
 		r.Checks = append(r.Checks, check)
@@ -179,15 +242,23 @@ func (r *AuditReport) prove(ctx context.Context, q *db.Queries) error {
 	return nil
 }
 
-// auditRuns looks for open jobs without a run. That Temporal is away is no finding about the ledger.
+// auditRuns looks for open jobs and refunds without a run. That Temporal is away is no finding about the ledger.
 func (c *Client) auditRuns(ctx context.Context, tenant string) AuditRuns {
-	runs := AuditRuns{Checked: true, OpenJobs: []OpenJob{}}
+	runs := AuditRuns{Checked: true, OpenJobs: []OpenJob{}, OpenRefunds: []OpenRefund{}}
 	err := c.OpenJobsWithoutRun(ctx, tenant, func(job OpenJob) error {
 		if runs.Count++; runs.Count <= AuditLimit {
 			runs.OpenJobs = append(runs.OpenJobs, job)
 		}
 		return nil
 	})
+	if err == nil {
+		err = c.OpenRefundsWithoutRun(ctx, tenant, func(refund OpenRefund) error {
+			if runs.RefundCount++; runs.RefundCount <= AuditLimit {
+				runs.OpenRefunds = append(runs.OpenRefunds, refund)
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		runs.Checked, runs.Problem = false, err.Error()
 		if known, ok := errors.AsType[*contract.Error](err); ok {

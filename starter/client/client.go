@@ -104,9 +104,9 @@ func persist[T any](ctx context.Context, tried string, attempt func(context.Cont
 		if err == nil {
 			return answer, nil
 		}
-		failure, ok := errors.AsType[*schema.Failure](schema.Classify(tried, err))
+		failure, _ := errors.AsType[*schema.Failure](schema.Classify(tried, err))
 		// What an operator has to mend does not mend itself while a caller waits.
-		final := !ok || !failure.Retryable || failure.Type == schema.ErrorMisconfigured
+		final := !failure.Retryable || failure.Type == schema.ErrorMisconfigured
 		if final || n == moneyAttempts || ctx.Err() != nil {
 			return answer, unavailable(tried, failure)
 		}

@@ -370,15 +370,7 @@ func (c *Client) pastResolution(ctx context.Context, row *db.ReclaimJob, decisio
 		ID: past.ResolutionID, Action: contract.Action(past.Action), Operator: past.Operator, Reason: past.Reason,
 		Evidence: past.Evidence, Attempts: int(past.Attempts),
 	} == decision
-	switch {
-	case !same:
-		err = fmt.Errorf("the resolution id %q stands for another decision: use a new id", decision.ID)
-	case past.Outcome == contract.ResolutionRefused:
-		err = errors.New(past.Refusal)
-	default:
-		return answer, true, nil
-	}
-	return contract.ResolutionAnswer{}, true, contract.NewError(contract.CodeBadResolution, contract.RetryNewKey, err.Error(), nil)
+	return answer, true, pastRefusal(past, same)
 }
 
 // Cancel asks for the job to be canceled: it is refunded at once, and its work is asked to stop. An open job without a
@@ -391,7 +383,7 @@ func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 		return err
 	}
 	if row == nil {
-		running, err := c.hasRun(ctx, tenant, jobID)
+		running, err := c.hasRun(ctx, id)
 		if err == nil && !running {
 			_, err = c.getJob(ctx, tenant, jobID)
 		}
@@ -437,7 +429,7 @@ func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found fu
 		}
 		for _, row := range rows {
 			page.AfterTenant, page.AfterJob = row.TenantID, row.JobID
-			running, err := c.hasRun(ctx, row.TenantID, row.JobID)
+			running, err := c.hasRun(ctx, contract.JobWorkflowID(row.TenantID, row.JobID))
 			if err != nil {
 				return err
 			}
@@ -465,15 +457,15 @@ func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found fu
 // describePatience is how long Temporal may take to tell about one run.
 const describePatience = 10 * time.Second
 
-func (c *Client) hasRun(ctx context.Context, tenant, jobID string) (bool, error) {
+func (c *Client) hasRun(ctx context.Context, workflowID string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, describePatience)
 	defer cancel()
-	described, err := c.temporal.DescribeWorkflow(ctx, contract.JobWorkflowID(tenant, jobID), "")
+	described, err := c.temporal.DescribeWorkflow(ctx, workflowID, "")
 	if _, noRun := errors.AsType[*serviceerror.NotFound](err); noRun {
 		return false, nil
 	}
 	if err != nil {
-		return false, translate("look for the run of job "+jobID, err)
+		return false, translate("look for the run "+workflowID, err)
 	}
 	return described.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }

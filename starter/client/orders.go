@@ -69,7 +69,7 @@ func addedAnswer(tried string, order contract.Order, row db.AddOrderRow) (AddedO
 	case "conflict":
 		return AddedOrder{}, conflict("the key %q stands for another order: use a new key", order.Key)
 	case "other_order":
-		return AddedOrder{}, conflict("the order is there with other parameters (account, channel, payment, currency, paid "+
+		return AddedOrder{}, conflict("the order is there with other parameters (account, channel, payment, currency, paid " +
 			"or credits differ): add the other order under an id and a key of its own")
 	case "payment_taken":
 		return AddedOrder{}, conflict("the payment %s of channel %s bought order %s: a payment buys one order",

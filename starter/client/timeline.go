@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
@@ -13,8 +16,12 @@ import (
 // Moment is one line of a job's story.
 type Moment struct {
 	At time.Time `json:"at"`
-	// Kind is charge, refund, reclaim, delivered, resolution, or the kind of a recorded event.
+	// Kind is charge, refund, reclaim, payout, payout_return, delivered, resolution, issue, issue_resolved, the kind of a
+	// job's recorded event, or "refund_" with where an event of a channel refund comes from: accept, send, create, query,
+	// notice, settlement or person.
 	Kind string `json:"kind"`
+	// RefundID is set on lines that are about a channel refund.
+	RefundID string `json:"refundId,omitempty"`
 	// Amount and BalanceAfter are set on lines that moved money.
 	Amount       int64  `json:"amount,omitempty"`
 	BalanceAfter *int64 `json:"balanceAfter,omitempty"`
@@ -27,7 +34,8 @@ type Moment struct {
 // timelineLimit is how many events and how many resolutions of a job are read at most.
 const timelineLimit = 10_000
 
-// Timeline tells a job's whole story in order, from its rows alone. Errors: NotFound, Unavailable.
+// Timeline tells a job's whole story in order, its channel refund included, from its rows alone. Errors: BadInput,
+// NotFound, Unavailable.
 func (c *Client) Timeline(ctx context.Context, tenant, jobID string) ([]Moment, error) {
 	row, err := c.getJob(ctx, tenant, jobID)
 	if err != nil {
@@ -56,9 +64,36 @@ func (c *Client) Timeline(ctx context.Context, tenant, jobID string) ([]Moment, 
 		story = append(story, Moment{At: *row.DeliveredAt, Kind: "delivered", Text: deliveredInWords(row), rank: 3})
 	}
 	story = append(story, moneyMoments(row, entries)...)
+	refund, err := c.jobRefundMoments(ctx, tenant, jobID)
+	if err != nil {
+		return nil, err
+	}
+	story = append(story, refund...)
 	if max(len(events), len(resolutions)) == timelineLimit {
 		story = append(story, Moment{At: row.UpdatedAt, Kind: "cut", Text: "there is more than is told here", rank: 7})
 	}
+	return inOrder(story), nil
+}
+
+// jobRefundMoments tells the channel refund of a job, if it has one.
+func (c *Client) jobRefundMoments(ctx context.Context, tenant, jobID string) (moments []Moment, err error) {
+	err = c.snapshot(ctx, "read the channel refund of job "+jobID, func(q *db.Queries) error {
+		refundID, err := q.GetJobRefund(ctx, db.GetJobRefundParams{TenantID: tenant, JobID: &jobID})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		record, err := readRefund(ctx, q, tenant, refundID)
+		moments = record.moments()
+		return err
+	})
+	return moments, err
+}
+
+// inOrder sorts a story by time.
+func inOrder(story []Moment) []Moment {
 	for i := range story {
 		story[i].At = story[i].At.UTC()
 	}
@@ -68,7 +103,7 @@ func (c *Client) Timeline(ctx context.Context, tenant, jobID string) ([]Moment, 
 		}
 		return a.rank - b.rank
 	})
-	return story, nil
+	return story
 }
 
 // moneyMoments tells the movements at the instants of the guards that made them. A job that costs nothing has no

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/reclaimhq/reclaim/schema"
@@ -45,10 +46,24 @@ func Run(ctx context.Context, stack *devstack.Stack, out io.Writer) error {
 		creditsPerMegapixel, account, tenant, credits)
 
 	began := time.Now()
-	all, unexpected := scenes(), 0
-	for i, scene := range all {
-		fmt.Fprintf(out, "\n%d/%d  %s\n", i+1, len(all), scene.title)
-		if err := s.show(ctx, scene); err != nil {
+	type part struct {
+		title string
+		show  func(context.Context) error
+	}
+	var all []part
+	for _, scene := range scenes() {
+		all = append(all, part{scene.title, func(ctx context.Context) error { return s.show(ctx, scene) }})
+	}
+	for _, scene := range refundScenes() {
+		all = append(all, part{scene.title, func(ctx context.Context) error { return s.showRefund(ctx, scene) }})
+	}
+	for _, scene := range sourceScenes() {
+		all = append(all, part{scene.title, func(ctx context.Context) error { return s.show(ctx, scene) }})
+	}
+	unexpected := 0
+	for i, part := range all {
+		fmt.Fprintf(out, "\n%d/%d  %s\n", i+1, len(all), part.title)
+		if err := part.show(ctx); err != nil {
 			unexpected++
 			fmt.Fprintf(out, "     NOT AS EXPECTED: %v\n", err)
 		}
@@ -65,11 +80,15 @@ func Run(ctx context.Context, stack *devstack.Stack, out io.Writer) error {
 	return err
 }
 
-// Links gives, a line for each job, where the Web UI shows it.
+// Links gives, a line for each job and refund, where the Web UI shows it.
 func Links(stack *devstack.Stack) string {
 	var text string
-	for _, scene := range scenes() {
+	for _, scene := range slices.Concat(scenes(), sourceScenes()) {
 		text += fmt.Sprintf("  %-14s %s\n", scene.job.JobID, stack.UIOf(contract.JobWorkflowID(tenant, scene.job.JobID)))
+	}
+	for _, scene := range refundScenes() {
+		number := contract.RefundNumber(tenant, actor, scene.order)
+		text += fmt.Sprintf("  %-14s %s\n", scene.order, stack.UIOf(contract.RefundWorkflowID(tenant, number)))
 	}
 	return text
 }

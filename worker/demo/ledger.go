@@ -18,7 +18,7 @@ func (s *stage) show(ctx context.Context, scene scene) error {
 	playErr := scene.play(ctx, s, scene.job)
 	took := time.Since(s.began)
 	var found []client.Entry
-	err := s.client.Entries(ctx, tenant, account, 0, func(entry client.Entry) error {
+	err := s.client.Entries(ctx, tenant, scene.job.Account, 0, func(entry client.Entry) error {
 		if entry.JobID == scene.job.JobID {
 			found = append(found, entry)
 		}
@@ -29,7 +29,7 @@ func (s *stage) show(ctx context.Context, scene scene) error {
 	}
 	fmt.Fprintln(s.out, "     ledger")
 	for _, entry := range found {
-		s.sayAt(entry.CreatedAt, "%-8s %+5d  balance %4d  %s", entry.Type, entry.Amount, entry.BalanceAfter, entry.Reason)
+		s.sayAt(entry.CreatedAt, "%-13s %+5d  balance %4d  %s", entry.Type, entry.Amount, entry.BalanceAfter, entry.Reason)
 	}
 	if len(found) == 0 {
 		fmt.Fprintln(s.out, "             no entry")
@@ -54,7 +54,7 @@ func checkEntries(scene scene, found []client.Entry) error {
 	var want, have []string
 	for _, kind := range scene.entries {
 		amount := -scene.job.Cost
-		if kind == "refund" {
+		if kind == "refund" || kind == "payout_return" {
 			amount = scene.job.Cost
 		}
 		want = append(want, fmt.Sprintf("%s %+d", kind, amount))

@@ -39,8 +39,12 @@ func (s *Stack) startWorker(ctx context.Context) (where string, err error) {
 	return s.waitPolling(ctx, s.worker, contract.TaskQueue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
 }
 
-// Channel is the name of the simulated payment channel in orders.
-const Channel = "simulator"
+// Channel and ImpatientChannel are the names of the simulated payment channel in orders: under the second, a person is
+// asked soon about a refund that is not confirmed.
+const (
+	Channel          = "simulator"
+	ImpatientChannel = "simulator-impatient"
+)
 
 // The simulator's key and secret protect nothing; they are handed on as real ones are.
 const (
@@ -64,7 +68,15 @@ api_key_env = %q
 webhook_secret_env = %q
 base_url = %q
 second_person_from = 50000
-`, Channel, apiKeyName, secretName, s.SimulatorURL())
+
+[[channel]]
+name = %q
+kind = "simulator"
+api_key_env = %q
+webhook_secret_env = %q
+base_url = %q
+give_up = "5s"
+`, Channel, apiKeyName, secretName, s.SimulatorURL(), ImpatientChannel, apiKeyName, secretName, s.SimulatorURL())
 	if err := os.WriteFile(filepath.Join(s.home, "channels.toml"), []byte(channels), 0o600); err != nil {
 		return "", fmt.Errorf("write the file with the channels: %w", err)
 	}

@@ -153,7 +153,7 @@ func TestEachRuleOfAJobIsCheckedAndNamed(t *testing.T) {
 		{"retry as a list", `{"maxAttempts":5,"initialBackoff":"2s","multiplier":1.5,"maxBackoff":"3m"}`, `[]`, "retry", "list"},
 
 		{"refundOnFailure as a text", `"refundOnFailure":false`, `"refundOnFailure":"no"`, "refundOnFailure", "string"},
-		{"refundTo source", `"refundTo":"balance"`, `"refundTo":"source"`, "orderId", "sends the refund through this order"},
+		{"refundTo source", `"refundTo":"balance","orderId":"o-1"`, `"refundTo":"source"`, "orderId", `is missing: refundTo "source" sends the refund through this order`},
 		{"unknown refundTo", `"refundTo":"balance"`, `"refundTo":"card"`, "refundTo", "\"balance\" or \"source\""},
 		{"refundTo elsewhere", `"refundTo":"balance"`, `"refundTo":"card"`, "refundTo", `must be "balance"`},
 		{"actor of 201 bytes", `"actor":"api:checkout"`, `"actor":"` + long(201) + `"`, "actor", "201 bytes, more than the 200"},

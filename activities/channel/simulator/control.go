@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -16,8 +17,11 @@ func (s *Simulator) control(mux *http.ServeMux) {
 		return nil, s.setScript(r.PathValue("name"), script)
 	}))
 	mux.HandleFunc("POST /simulator/clock", taking(func(_ *http.Request, by struct {
-		Advance time.Duration `json:"advance,format:units"`
+		Advance time.Duration `json:"advance"`
 	}) (any, error) {
+		if by.Advance < 0 {
+			return nil, errors.New("advance must not be negative")
+		}
 		s.Advance(by.Advance)
 		return s.clock(), nil
 	}))
@@ -30,7 +34,10 @@ func (s *Simulator) control(mux *http.ServeMux) {
 	mux.HandleFunc("GET /simulator/clock", giving(func(*http.Request) any { return s.clock() }))
 	mux.HandleFunc("GET /simulator/book", giving(func(*http.Request) any { return s.Book() }))
 	mux.HandleFunc("GET /simulator/deliveries", giving(func(*http.Request) any { return s.Deliveries() }))
-	mux.HandleFunc("POST /simulator/deliver", giving(func(*http.Request) any { s.Deliver(); return nil }))
+	mux.HandleFunc("POST /simulator/deliver", giving(func(r *http.Request) any {
+		s.awaitSent(r.Context(), nil)
+		return nil
+	}))
 	mux.HandleFunc("POST /simulator/release/{number}", giving(func(r *http.Request) any {
 		s.Release(r.PathValue("number"))
 		return nil
@@ -47,7 +54,7 @@ func (s *Simulator) clock() any { return map[string]time.Time{"now": s.Now()} }
 func taking[T any](do func(*http.Request, T) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in T
-		err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxBody), &in, json.RejectUnknownMembers(true))
+		err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, maxBody), &in, durations, json.RejectUnknownMembers(true))
 		var out any
 		if err == nil {
 			out, err = do(r, in)

@@ -152,69 +152,76 @@ func (s *Simulator) createRefund(w http.ResponseWriter, r *http.Request) {
 	sub := s.subjectOf(form.Get("metadata["+NumberField+"]"), name, s.paymentOf(form))
 	sub.sends++
 	turn, beforeAnswer := sub.turn(&sub.create), sub.script.Webhooks.BeforeAnswer
-	s.announce()
 	s.mu.Unlock()
 
 	if turn.fault.Kind == FaultHang && !turn.fault.Applied {
-		if !s.hang(r, turn) {
-			panic(http.ErrAbortHandler)
-		}
+		s.hang(r, turn)
 		turn.fault = Fault{}
 	}
 	var a answer
+	var k *key
 	if turn.fault.executes() {
 		var made *refund
-		var finish func()
-		a, made, finish = s.execute(name, form, turn)
-		defer finish()
+		a, made, k = s.execute(name, form, turn)
+		defer s.finish(k, made)
 		if made != nil && beforeAnswer > 0 && !s.sendFirst(r.Context(), made, beforeAnswer) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	s.misbehave(w, r, turn, a)
-	// What finish lets go must not overtake the answer.
+	s.hold(r, turn)
+	// Whoever has the answer may use the key again.
+	s.finish(k, nil)
+	misbehave(w, turn.fault, a)
+	// The webhooks that are let go on return must not overtake the answer.
 	_ = http.NewResponseController(w).Flush()
 }
 
-// execute answers the request under its idempotency key. The caller must call finish, also in a panic, when the answer is
-// given: until then the key is in use and the webhooks of the refund made, if any, may be held.
-func (s *Simulator) execute(name string, form url.Values, t turn) (a answer, made *refund, finish func()) {
+// execute answers the request under its idempotency key and says what it made, if anything. When it returns a key, that
+// is in use, and the webhooks of the refund may be held, until finish is called.
+func (s *Simulator) execute(name string, form url.Values, t turn) (a answer, made *refund, k *key) {
 	now := s.lock()
 	defer s.mu.Unlock()
-	k, a := s.claim(name, form, now)
+	k, a = s.claim(name, form, now)
 	if k == nil {
-		return a, nil, func() {}
+		return a, nil, nil
 	}
 	keep := true
-	if t.fault.Kind == FaultRefuse {
-		a, keep = t.fault.refusal(), t.fault.kept()
-	} else {
-		made, a, keep = s.make(form, t, now)
+	switch f := t.fault; {
+	case f.Kind == FaultRefuse:
+		a, keep = f.refusal(), f.kept()
+	case f.Kind == FaultError && !f.Applied:
+		a = f.error()
+	default:
+		made, a, keep = s.apply(form, t, now)
+		if f.Kind == FaultError && f.Stored {
+			a = f.error()
+		}
 	}
 	a.original = newID("req")
 	k.answer = a
-	if t.fault.Kind == FaultError && t.fault.Stored {
-		k.answer = t.fault.error()
-		k.answer.original = a.original
-	}
 	if !keep {
 		delete(s.keys, name)
 	}
-	return a, made, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		k.running = false
-		if made != nil {
-			made.answering = false
-		}
-		s.announce()
-		s.rouse()
-	}
+	return a, made, k
 }
 
-// make makes the refund that is asked for; mu is held. Without one, keep says whether the key has the refusal: not if the
+// finish ends the use of the key and lets the webhooks of the refund go, where they are not nil.
+func (s *Simulator) finish(k *key, made *refund) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k != nil {
+		k.running = false
+	}
+	if made != nil {
+		made.answering = false
+	}
+	s.announce()
+	s.rouse()
+}
+
+// apply makes the refund that is asked for; mu is held. Without one, keep says whether the key has the refusal: not if the
 // request was not valid to begin with.
-func (s *Simulator) make(form url.Values, t turn, now time.Time) (made *refund, a answer, keep bool) {
+func (s *Simulator) apply(form url.Values, t turn, now time.Time) (made *refund, a answer, keep bool) {
 	if a, ok := checkForm(form); !ok {
 		return nil, a, false
 	}
@@ -265,7 +272,12 @@ func (s *Simulator) make(form url.Values, t turn, now time.Time) (made *refund, 
 
 // paymentOf returns the payment that a request is about, nil if it is not known; mu is held.
 func (s *Simulator) paymentOf(form url.Values) *payment {
-	return s.payments[cmp.Or(form.Get("payment_intent"), form.Get("charge"))]
+	intent, charge := form.Get("payment_intent"), form.Get("charge")
+	p := s.payments[cmp.Or(intent, charge)]
+	if p == nil || intent != "" && p.Intent != intent || charge != "" && p.Charge != charge {
+		return nil
+	}
+	return p
 }
 
 func checkForm(form url.Values) (answer, bool) {
@@ -388,7 +400,8 @@ func (s *Simulator) getRefund(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.mu.Unlock()
-	s.misbehave(w, r, t, a)
+	s.hold(r, t)
+	misbehave(w, t.fault, a)
 }
 
 // listRefunds answers GET /v1/refunds.
@@ -405,7 +418,8 @@ func (s *Simulator) listRefunds(w http.ResponseWriter, r *http.Request) {
 	}
 	a := s.list(query, t, now)
 	s.mu.Unlock()
-	s.misbehave(w, r, t, a)
+	s.hold(r, t)
+	misbehave(w, t.fault, a)
 }
 
 func (s *Simulator) list(query url.Values, t turn, now time.Time) answer {
@@ -416,7 +430,7 @@ func (s *Simulator) list(query url.Values, t turn, now time.Time) answer {
 	for name := range query {
 		switch value := query.Get(name); name {
 		case "payment_intent", "charge":
-			if s.payments[value] == nil {
+			if s.paymentOf(url.Values{name: {value}}) == nil {
 				return missing(name, name, value)
 			}
 		case "starting_after":

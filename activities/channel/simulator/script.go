@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Script is how the simulator treats a refund. The zero value is a channel in good order: the refund succeeds at once,
-// look-ups find it, and its webhooks come once, in order, after the answer.
+// look-ups find it, and its webhooks come once, in order, after the answer. In JSON its durations are written as Go
+// writes them ("1h30m") and unknown fields are errors.
 type Script struct {
 	// Create has what goes wrong with the POSTs of the number, in turn: the first for as many as its Times says, then the
 	// second, and so on; after the last all goes well.
@@ -21,8 +24,8 @@ type Script struct {
 	// once if there is none.
 	Life []Step `json:"life,omitzero"`
 	// ListLag is how long after its making the refund is not in lists, and GetLag how long it is not found by its id.
-	ListLag time.Duration `json:"listLag,format:units,omitzero"`
-	GetLag  time.Duration `json:"getLag,format:units,omitzero"`
+	ListLag time.Duration `json:"listLag,omitzero"`
+	GetLag  time.Duration `json:"getLag,omitzero"`
 	// Webhooks is how the refund's events are told.
 	Webhooks Webhooks `json:"webhooks,omitzero"`
 }
@@ -38,7 +41,7 @@ type Fault struct {
 	// not, it came from something in between, and another POST with the key is answered with the refund.
 	Stored bool `json:"stored,omitzero"`
 	// Delay is the real time that the answer, or the cut, is held back.
-	Delay time.Duration `json:"delay,format:units,omitzero"`
+	Delay time.Duration `json:"delay,omitzero"`
 	// Status is the HTTP status of FaultError (500 if 0), FaultHTML (502) and FaultRefuse (400).
 	Status int `json:"status,omitzero"`
 	// Size is the length of FaultHTML's page in bytes, a short page if 0.
@@ -76,7 +79,7 @@ const (
 // Step is a change in the life of a refund.
 type Step struct {
 	// After is the time since the refund was made, or since the script was set if the refund was there already.
-	After time.Duration `json:"after,format:units,omitzero"`
+	After time.Duration `json:"after,omitzero"`
 	// Status is one of Stripe's: pending, requires_action, succeeded, failed, canceled. Money is out from "succeeded" until
 	// the next step that says otherwise.
 	Status string `json:"status"`
@@ -94,19 +97,42 @@ type Webhooks struct {
 	// Copies is how often each event is sent: once if 0.
 	Copies int `json:"copies,omitzero"`
 	// Delay holds each event back, by the simulator's clock.
-	Delay time.Duration `json:"delay,format:units,omitzero"`
+	Delay time.Duration `json:"delay,omitzero"`
 	// Reversed holds all events back until the refund's life is over and sends them then, the last first.
 	Reversed bool `json:"reversed,omitzero"`
 	// BeforeAnswer, if not 0, sends the events of the making first, waits until the receiver has answered them, and holds
 	// the answer to the POST back for so much real time more.
-	BeforeAnswer time.Duration `json:"beforeAnswer,format:units,omitzero"`
+	BeforeAnswer time.Duration `json:"beforeAnswer,omitzero"`
 	// APIVersion is the release that the events say they are of: the package's if empty.
 	APIVersion string `json:"apiVersion,omitzero"`
 	// Secret signs instead of the right one.
 	Secret string `json:"secret,omitzero"`
 	// SignedAt moves the time in the signature off real time: -10m for a signature that is ten minutes old.
-	SignedAt time.Duration `json:"signedAt,format:units,omitzero"`
+	SignedAt time.Duration `json:"signedAt,omitzero"`
 }
+
+type scriptFields Script
+
+// MarshalJSON writes the form that PUT /simulator/scripts takes.
+func (s Script) MarshalJSON() ([]byte, error) { return json.Marshal(scriptFields(s), durations) }
+
+// UnmarshalJSON reads that form.
+func (s *Script) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, (*scriptFields)(s), durations, json.RejectUnknownMembers(true))
+}
+
+// durations has time.Duration in JSON as Go writes it.
+var durations = json.JoinOptions(
+	json.WithMarshalers(json.MarshalFunc(func(d time.Duration) ([]byte, error) { return json.Marshal(d.String()) })),
+	json.WithUnmarshalers(json.UnmarshalFunc(func(data []byte, d *time.Duration) error {
+		var text string
+		err := json.Unmarshal(data, &text)
+		if err == nil {
+			*d, err = time.ParseDuration(text)
+		}
+		return err
+	})),
+)
 
 var (
 	statuses   = []string{"pending", "requires_action", "succeeded", "failed", "canceled"}
@@ -291,8 +317,10 @@ func (f *faults) take() Fault {
 // executes says whether the API gets to see the request.
 func (f Fault) executes() bool {
 	switch f.Kind {
-	case FaultLost, FaultError, FaultHTML:
+	case FaultLost, FaultHTML:
 		return f.Applied
+	case FaultError:
+		return f.Applied || f.Stored
 	}
 	return true
 }
@@ -330,12 +358,26 @@ type turn struct {
 	releases int
 }
 
-// misbehave gives the answer as the fault has it, which may be not at all.
-func (s *Simulator) misbehave(w http.ResponseWriter, r *http.Request, t turn, a answer) {
-	f := t.fault
-	if f.Kind == FaultHang && !s.hang(r, t) || !s.pause(r.Context(), s.options.Latency+f.Delay) {
+// hold lets the time pass until the answer. When the client goes away or the simulator is closed before, it panics and so
+// ends the handler.
+func (s *Simulator) hold(r *http.Request, t turn) {
+	if t.fault.Kind == FaultHang {
+		s.hang(r, t)
+	}
+	if !s.pause(r.Context(), s.options.Latency+t.fault.Delay) {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// hang waits for a release, and panics as hold does.
+func (s *Simulator) hang(r *http.Request, t turn) {
+	if !s.await(r.Context(), func() bool { return t.subject.releases > t.releases }) {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// misbehave gives the answer as the fault has it, which may be not at all.
+func misbehave(w http.ResponseWriter, f Fault, a answer) {
 	switch f.Kind {
 	case FaultLost:
 		panic(http.ErrAbortHandler)
@@ -349,9 +391,4 @@ func (s *Simulator) misbehave(w http.ResponseWriter, r *http.Request, t turn, a 
 		a = f.error()
 	}
 	respond(w, a)
-}
-
-// hang waits for a release and says whether one came before the client went away or the simulator was closed.
-func (s *Simulator) hang(r *http.Request, t turn) bool {
-	return s.await(r.Context(), func() bool { return t.subject != nil && t.subject.releases > t.releases })
 }

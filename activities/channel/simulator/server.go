@@ -110,7 +110,7 @@ type Simulator struct {
 
 	webhookURL string
 	queue      []*delivery
-	busy       map[*refund]bool
+	busy       map[*refund][]*delivery // being sent
 	deliveries []Delivery
 }
 
@@ -135,7 +135,7 @@ func New(o Options) *Simulator {
 		subjects:   map[string]*subject{},
 		scripts:    map[string]Script{},
 		webhookURL: o.WebhookURL,
-		busy:       map[*refund]bool{},
+		busy:       map[*refund][]*delivery{},
 	}
 	s.mux = s.routes()
 	s.goroutines.Go(s.dispatch)

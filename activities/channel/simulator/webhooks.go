@@ -127,7 +127,7 @@ func (s *Simulator) dispatch() {
 	for {
 		now := s.lock()
 		for r, batch := range s.due(now) {
-			s.busy[r] = true
+			s.busy[r] = batch
 			s.goroutines.Go(func() { s.sendBatch(r, batch) })
 		}
 		next := s.nextDue(now)
@@ -149,7 +149,7 @@ func (s *Simulator) dispatch() {
 func (s *Simulator) due(now time.Time) map[*refund][]*delivery {
 	batches := map[*refund][]*delivery{}
 	s.queue = slices.DeleteFunc(s.queue, func(d *delivery) bool {
-		ready := !d.due.After(now) && !d.refund.answering && !s.busy[d.refund]
+		ready := !d.due.After(now) && !d.refund.answering && s.busy[d.refund] == nil
 		if ready {
 			batches[d.refund] = append(batches[d.refund], d)
 		}
@@ -236,7 +236,8 @@ func signature(body []byte, secret string, at time.Time) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// Deliver returns when every webhook that is due now has been sent, once: one that must be sent again is due later.
+// Deliver returns when every webhook that is due now has been sent, or was on its way and is answered. One that must be
+// sent again is due later.
 func (s *Simulator) Deliver() { s.awaitSent(s.ctx, nil) }
 
 // sendFirst sends the events of a new refund and waits for that and for hold of real time more. It returns false when the
@@ -258,11 +259,12 @@ func (s *Simulator) awaitSent(ctx context.Context, r *refund) bool {
 		waiting := func(d *delivery) bool {
 			return d.sequence <= last && !d.due.After(now) && (r == nil || d.refund == r)
 		}
-		busy := len(s.busy) > 0
-		if r != nil {
-			busy = s.busy[r]
+		for _, batch := range s.busy {
+			if slices.ContainsFunc(batch, waiting) {
+				return false
+			}
 		}
-		return !busy && !slices.ContainsFunc(s.queue, waiting)
+		return !slices.ContainsFunc(s.queue, waiting)
 	})
 }
 

@@ -235,8 +235,8 @@ func FuzzParseNotice(f *testing.F) {
 			}
 			return
 		}
-		if !strings.Contains(header, hex.EncodeToString(webhook.ComputeSignature(received, body, testSecret))) && !sign {
-			t.Log("signed for another second")
+		if webhook.ValidatePayloadIgnoringTolerance(body, header, testSecret) != nil {
+			t.Fatal("a wrong signature went through")
 		}
 		if got.ID == "" || got.Type == "" {
 			t.Fatalf("an event without id or type: %+v", got)

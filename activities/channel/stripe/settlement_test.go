@@ -92,7 +92,7 @@ refund,re_2,-10.00,0.30,-10.30,usd,rf_2
 
 func TestLinesThatCannotBeRead(t *testing.T) {
 	for name, test := range map[string]struct{ line, problem string }{
-		"too few fields":      {"refund,re_1", `gross: "" is no amount`},
+		"too few fields":      {"refund,re_1", `gross: "" is no currency`},
 		"no number":           {"refund,re_1,ten,0,10,usd,", `gross: "ten"`},
 		"a float":             {"refund,re_1,1e3,0,1000,usd,", `gross: "1e3"`},
 		"too many decimals":   {"refund,re_1,10.001,0,10.001,usd,", "at most 2 decimals"},
@@ -149,7 +149,8 @@ func TestReadingCanStopEarly(t *testing.T) {
 	c, err := New(Options{APIKey: testKey})
 	require.NoError(t, err)
 	lines := 0
-	for range c.Settlement(strings.NewReader(settlementFile)) {
+	for _, err := range c.Settlement(strings.NewReader(settlementFile)) {
+		require.NoError(t, err)
 		lines++
 		break
 	}

@@ -1,0 +1,321 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// Refund is a refund through a payment channel as its row and events tell it, in the order in which a person asks.
+type Refund struct {
+	Tenant   string `json:"tenant"`
+	RefundID string `json:"refundId"`
+	contract.RefundStatus
+	OrderID string `json:"orderId"`
+	JobID   string `json:"jobId,omitempty"`
+	Account string `json:"account"`
+	Channel string `json:"channel"`
+	// Payment is the channel's id of the payment that goes back.
+	Payment string `json:"payment"`
+	// RequestedBy asked for it, empty where a job did, and Reason says why.
+	RequestedBy string `json:"requestedBy,omitempty"`
+	Reason      string `json:"reason"`
+	// Sends is how often sending its number began, and Looks how often the channel was asked.
+	Sends       int       `json:"sends"`
+	FirstSentAt time.Time `json:"firstSentAt,omitzero"`
+	Looks       int       `json:"looks"`
+	LastLookAt  time.Time `json:"lastLookAt,omitzero"`
+	CreatedAt   time.Time `json:"createdAt"`
+	// Issues are the open ones about it; Story tells all that happened, in order.
+	Issues []Issue  `json:"issues"`
+	Story  []Moment `json:"story"`
+}
+
+// Refund tells where a refund stands and how it got there, from its rows alone: they are the truth, whether or not its
+// run answers. Errors: BadInput, NotFound, Unavailable.
+func (c *Client) Refund(ctx context.Context, tenant, refundID string) (Refund, error) {
+	if err := checkRefundID(tenant, refundID); err != nil {
+		return Refund{}, err
+	}
+	var record refundRecord
+	err := c.snapshot(ctx, "read refund "+refundID, func(q *db.Queries) (err error) {
+		record, err = readRefund(ctx, q, tenant, refundID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noRefund(tenant, refundID)
+		}
+		return err
+	})
+	if err != nil {
+		return Refund{}, err
+	}
+	refund := refundOf(record.row)
+	refund.RefundStatus = record.status()
+	refund.Issues = record.openIssues()
+	refund.Story = inOrder(record.moments())
+	return refund, nil
+}
+
+func refundOf(row db.GetRefundRow) Refund {
+	r := row.ReclaimRefund
+	return Refund{
+		Tenant: r.TenantID, RefundID: r.RefundID, OrderID: r.OrderID, JobID: text(r.JobID), Account: row.AccountID,
+		Channel: row.Channel, Payment: row.ChannelPaymentID, RequestedBy: r.RequestedBy, Reason: r.Reason,
+		Sends: int(r.SendCount), FirstSentAt: instant(r.FirstSentAt), Looks: int(r.LookCount),
+		LastLookAt: instant(r.LastCheckedAt), CreatedAt: r.CreatedAt.UTC(),
+		RefundStatus: contract.RefundStatus{
+			State: contract.RefundState(r.State), NeedsReview: r.NeedsReview, Amount: r.Amount, Currency: r.Currency,
+			Credits: r.Credits, ChannelRef: r.ChannelRef,
+		},
+	}
+}
+
+func instant(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return at.UTC()
+}
+
+// refundRecord is all that is written of a refund.
+type refundRecord struct {
+	row         db.GetRefundRow
+	events      []db.ReclaimRefundEvent
+	entries     []db.ReclaimLedgerEntry
+	resolutions []db.ReclaimResolution
+	issues      []db.ListRefundIssuesRow
+}
+
+// readRefund fails with pgx.ErrNoRows where there is no such refund.
+func readRefund(ctx context.Context, q *db.Queries, tenant, refundID string) (r refundRecord, err error) {
+	if r.row, err = q.GetRefund(ctx, db.GetRefundParams{TenantID: tenant, RefundID: refundID}); err != nil {
+		return r, err
+	}
+	r.events, err = q.ListRefundEvents(ctx, db.ListRefundEventsParams{TenantID: tenant, RefundID: refundID})
+	if err != nil {
+		return r, err
+	}
+	r.entries, err = q.ListRefundEntries(ctx, db.ListRefundEntriesParams{TenantID: tenant, RefundID: &refundID})
+	if err != nil {
+		return r, err
+	}
+	r.resolutions, err = q.ListRefundResolutions(ctx, db.ListRefundResolutionsParams{TenantID: tenant, RefundID: refundID})
+	if err != nil {
+		return r, err
+	}
+	r.issues, err = q.ListRefundIssues(ctx, db.ListRefundIssuesParams{TenantID: tenant, RefundID: refundID})
+	return r, err
+}
+
+func (r refundRecord) openIssues() []Issue {
+	issues := []Issue{}
+	for _, row := range r.issues {
+		if row.ReclaimIssue.State == "open" {
+			issues = append(issues, issueOf(row.ReclaimIssue))
+		}
+	}
+	return issues
+}
+
+// status says where the refund stands, in the order in which a person asks.
+func (r refundRecord) status() contract.RefundStatus {
+	row := r.row.ReclaimRefund
+	status := refundOf(r.row).RefundStatus
+	status.Actions = status.State.Actions()
+	// A look-up that finds nothing new changes the row, but not what is known.
+	status.Since = row.UpdatedAt.UTC()
+	if n := len(r.events); n > 0 {
+		status.Since = r.events[n-1].CreatedAt.UTC()
+	}
+	status.DidItHappen, status.Known = r.inWords()
+	hadItsTime := row.LookUntil != nil && !r.row.Now.Before(*row.LookUntil)
+	switch {
+	case !status.State.Open():
+		status.WaitsFor, status.Then = "nothing", "nothing more: this is final"
+		if status.State == contract.RefundSucceeded {
+			status.Then = "nothing more, unless the bank takes it back"
+		}
+	case status.State == contract.RefundAccepted:
+		status.WaitsFor, status.Then = "being sent", "the channel is asked until it has confirmed what became of it"
+	case status.NeedsReview && hadItsTime:
+		status.WaitsFor = "a person's decision: settle or release, with evidence, or extend"
+		if slices.Contains(status.Actions, contract.ActionResend) {
+			status.WaitsFor += ", or resend while the channel honours the number"
+		}
+		status.Then = "what the person decides; nothing happens by itself, but a report of the channel still counts"
+	default:
+		status.WaitsFor = "the channel's confirmation"
+		if row.ResendRequested {
+			status.WaitsFor = "its number being sent again, as a person decided"
+		}
+		status.NextLook, status.LookUntil = instant(row.NextLookAt), instant(row.LookUntil)
+		status.Then = "a person is asked, unless the channel has confirmed by then"
+	}
+	switch {
+	case len(r.openIssues()) > 0:
+		status.WaitsFor += "; and a person must look at its open issues"
+	case status.NeedsReview && status.State.Open() && !hadItsTime:
+		status.WaitsFor += fmt.Sprintf("; and a person must look whether the worker's configuration has channel %s for this tenant",
+			r.row.Channel)
+	}
+	return status
+}
+
+// inWords says whether the money went back, and what is known about it.
+func (r refundRecord) inWords() (happened, known string) {
+	row := r.row.ReclaimRefund
+	said := saidInWords(row.LastOutcome, row.LastCode)
+	reference := "The channel's reference is " + row.ChannelRef + "."
+	creditsBack := ""
+	if row.Credits > 0 {
+		creditsBack = " The credits are back."
+	}
+	switch contract.RefundState(row.State) {
+	case contract.RefundAccepted:
+		return "No: it is accepted here and not sent yet.", "Nothing was sent to the channel."
+	case contract.RefundUnknown:
+		times := "once"
+		if row.SendCount > 1 {
+			times = fmt.Sprintf("%d times, first", row.SendCount)
+		}
+		return "Unknown: it was sent and not acknowledged, so the money may or may not go back.", fmt.Sprintf(
+			"Sent %s at %s; since then: %s.", times, instant(row.FirstSentAt).Format(time.RFC3339), said)
+	case contract.RefundPending:
+		return "Not yet: the channel has taken it on.", reference
+	case contract.RefundSucceeded:
+		return "Yes: the channel confirmed it.", reference
+	case contract.RefundFailed:
+		return "No: the channel confirmed that no money moved and none will." + creditsBack, "Last: " + said + "."
+	case contract.RefundCanceled:
+		return "No: it was withdrawn before it was sent." + creditsBack, "Nothing was sent to the channel."
+	case contract.RefundReversed:
+		return "It did, and the bank took it back later." + creditsBack, reference
+	default:
+		return "Unknown: the refund is in a state that this program does not know.", "Its state is " + row.State + "."
+	}
+}
+
+// saidInWords says what an observation told.
+func saidInWords(outcome, code string) string {
+	words, known := map[string]string{
+		"accepted": "it was accepted", "sending": "no answer yet", "canceled": "it was withdrawn",
+		"pending": "the channel has taken it on", "succeeded": "the money went back",
+		"failed": "no money moved and none will", "not_found": "the channel knows no such refund",
+		"unknown": "the channel's answer tells nothing",
+	}[outcome]
+	if !known {
+		words = outcome
+	}
+	if code != "" {
+		words += " (" + code + ")"
+	}
+	return words
+}
+
+// moments tells everything that is written of the refund, each at the instant at which it became known here.
+func (r refundRecord) moments() []Moment {
+	var story []Moment
+	accepted, returned := r.row.ReclaimRefund.CreatedAt, instant(r.row.ReclaimRefund.ReturnedAt)
+	for _, event := range r.events {
+		if event.FromState == "" {
+			accepted = event.CreatedAt
+		}
+		switch contract.RefundState(event.ToState) {
+		case contract.RefundFailed, contract.RefundCanceled, contract.RefundReversed:
+			if event.FromState != event.ToState {
+				returned = event.CreatedAt
+			}
+		}
+		story = append(story, r.eventMoment(event))
+	}
+	for _, entry := range r.entries {
+		// An entry is told right after the event that made it.
+		moment := Moment{
+			At: accepted, Kind: entry.Type, Amount: entry.Amount, BalanceAfter: &entry.BalanceAfter, rank: 3,
+			Text: fmt.Sprintf("%d credits left account %s with the money", -entry.Amount, entry.AccountID),
+		}
+		if entry.Type == "payout_return" {
+			moment.At = returned
+			moment.Text = fmt.Sprintf("%d credits came back to account %s: %s", entry.Amount, entry.AccountID, entry.Reason)
+		}
+		story = append(story, moment)
+	}
+	for _, resolution := range r.resolutions {
+		// What a decision moved, its event tells.
+		if resolution.Outcome == contract.ResolutionRefused ||
+			resolution.Action == string(contract.ActionExtend) || resolution.Action == string(contract.ActionResend) {
+			story = append(story, resolutionMoment(resolution))
+		}
+	}
+	for _, row := range r.issues {
+		issue := row.ReclaimIssue
+		story = append(story, Moment{
+			At: issue.OpenedAt, Kind: "issue", Text: fmt.Sprintf("issue %s was opened: %s", issue.IssueID, issue.Evidence), rank: 4,
+		})
+		if issue.ResolvedAt != nil {
+			story = append(story, Moment{
+				At: *issue.ResolvedAt, Kind: "issue_resolved",
+				Text: fmt.Sprintf("%s resolved issue %s: %s", row.Operator, issue.IssueID, row.Reason),
+			})
+		}
+	}
+	for i := range story {
+		story[i].RefundID = r.row.ReclaimRefund.RefundID
+	}
+	return story
+}
+
+func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
+	row := r.row.ReclaimRefund
+	moment := Moment{At: e.CreatedAt, Kind: "refund_" + e.Source, rank: 2}
+	said := saidInWords(e.Outcome, e.Code)
+	switch e.Source {
+	case "accept":
+		who := row.RequestedBy
+		if row.JobID != nil {
+			who = "job " + *row.JobID
+		}
+		moment.Text = fmt.Sprintf("%s asked to send %d %s of order %s back: %s", who, row.Amount, row.Currency, row.OrderID, row.Reason)
+		return moment
+	case "send":
+		moment.Text = "sending it to channel " + r.row.Channel + " began"
+		if e.FromState != string(contract.RefundAccepted) {
+			moment.Text = "sending the same number to channel " + r.row.Channel + " again began"
+		}
+		return moment
+	case "create":
+		moment.Text = "the channel's answer: " + said
+	case "query":
+		moment.Text = "the channel was asked: " + said
+	case "notice":
+		moment.Text = "the channel reported: " + said
+	case "settlement":
+		moment.Text = "the channel's settlement says: " + said
+	case "person":
+		moment.Text = e.Actor + " decided: " + saidInWords(e.Outcome, "")
+	default:
+		moment.Text = e.Source + ": " + said
+	}
+	if e.ChannelRef != "" {
+		moment.Text += ", reference " + e.ChannelRef
+	}
+	if e.Evidence != "" {
+		moment.Text += "; " + e.Evidence
+	}
+	if e.Sends > 1 {
+		moment.Text += fmt.Sprintf(" (the request went out %d times)", e.Sends)
+	}
+	if late := e.CreatedAt.Sub(e.ObservedAt); late > time.Minute {
+		moment.Text += " (as of " + e.ObservedAt.UTC().Format(time.RFC3339) + ")"
+	}
+	if e.FromState != e.ToState {
+		moment.Text += ": the refund is now " + e.ToState
+	}
+	return moment
+}
