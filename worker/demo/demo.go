@@ -28,7 +28,7 @@ const (
 	sceneLimit = 2 * time.Minute
 )
 
-// Run plays every scene, then shows the account's statement and the audit. The error says what did not go as expected.
+// Run plays every scene, then shows the accounts' statements and the audit. The error says what did not go as expected.
 func Run(ctx context.Context, stack *devstack.Stack, out io.Writer) error {
 	store, err := schema.Open(ctx, stack.AppURL(), schema.Options{Name: "reclaim-demo"})
 	if err != nil {
@@ -72,7 +72,7 @@ func Run(ctx context.Context, stack *devstack.Stack, out io.Writer) error {
 		}
 	}
 	fmt.Fprintf(out, "\nAll %d scenes took %.0f s.\n", len(all), time.Since(began).Seconds())
-	err = errors.Join(s.statement(ctx), s.audit(ctx))
+	err = errors.Join(s.statement(ctx, account, expectedBalance()), s.statement(ctx, shop, expectedShopBalance()), s.audit(ctx))
 	if unexpected > 0 {
 		err = errors.Join(err,
 			fmt.Errorf("%d of %d scenes did not go as expected: look for NOT AS EXPECTED above", unexpected, len(all)))

@@ -75,24 +75,24 @@ func inWords(entries []string) string {
 	return strings.Join(entries, ", ")
 }
 
-// statement shows the account's statement and checks its balance.
-func (s *stage) statement(ctx context.Context) error {
+// statement shows an account's statement and checks its balance.
+func (s *stage) statement(ctx context.Context, account string, want int64) error {
 	fmt.Fprintf(s.out, "\nStatement of account %s\n", account)
-	fmt.Fprintf(s.out, "  %3s  %-8s %6s %8s  %s\n", "seq", "type", "amount", "balance", "reason")
+	fmt.Fprintf(s.out, "  %3s  %-13s %6s %8s  %s\n", "seq", "type", "amount", "balance", "reason")
 	stands, err := s.client.Statement(ctx, tenant, account, func(entry client.Entry) error {
 		reason := entry.Reason
 		if entry.JobID != "" && !strings.Contains(reason, entry.JobID) {
 			reason = entry.JobID + ": " + reason
 		}
-		_, err := fmt.Fprintf(s.out, "  %3d  %-8s %+6d %8d  %s\n", entry.Seq, entry.Type, entry.Amount, entry.BalanceAfter, reason)
+		_, err := fmt.Fprintf(s.out, "  %3d  %-13s %+6d %8d  %s\n", entry.Seq, entry.Type, entry.Amount, entry.BalanceAfter, reason)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(s.out, "  balance %d\n", stands.Balance)
-	if want := expectedBalance(); stands.Balance != want {
-		return fmt.Errorf("expected the balance %d, found %d", want, stands.Balance)
+	if stands.Balance != want {
+		return fmt.Errorf("expected the balance %d of account %s, found %d", want, account, stands.Balance)
 	}
 	return nil
 }
@@ -102,6 +102,22 @@ func expectedBalance() int64 {
 	balance := int64(credits)
 	for _, scene := range scenes() {
 		if len(scene.entries) > 0 {
+			balance -= scene.job.Cost
+		}
+	}
+	return balance
+}
+
+// expectedShopBalance is what the orders bought, less the credits of every refund that moved money and each delivered
+// picture once.
+func expectedShopBalance() int64 {
+	var balance int64
+	for _, scene := range refundScenes() {
+		balance += orderCredits - scene.moved*orderCredits/orderPaid
+	}
+	for _, scene := range sourceScenes() {
+		balance += orderCredits - scene.job.Cost
+		if !slices.Contains(scene.entries, "payout_return") {
 			balance -= scene.job.Cost
 		}
 	}

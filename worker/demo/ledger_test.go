@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -27,7 +28,7 @@ func TestEntriesAreCheckedByTypeAmountAndOrder(t *testing.T) {
 
 func TestScenesAreValidJobsOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, scene := range scenes() {
+	for _, scene := range slices.Concat(scenes(), sourceScenes()) {
 		_, _, err := scene.job.Encode()
 		require.NoError(t, err, scene.title)
 		assert.False(t, seen[scene.job.JobID], scene.job.JobID)
