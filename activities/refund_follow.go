@@ -117,6 +117,10 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 		Detail: "the channel cannot look a refund up without its own reference"}
 	if caps.QueryByNumber || asked.Reference != "" {
 		evidence = observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Query(ctx, asked) })
+		if evidence.Outcome == channel.OutcomeFailed && evidence.Reference == "" {
+			// Only the refund itself can be seen to have failed: a look-up that is refused tells nothing of it.
+			evidence.Outcome = channel.OutcomeUnknown
+		}
 	}
 	pauses := caps.Poll
 	pause := max(pauses[min(int(refund.LookCount), len(pauses)-1)], caps.MinSpacing)
@@ -151,6 +155,11 @@ func (r *Refunds) send(ctx context.Context, key contract.RefundKey, row db.GetRe
 	}
 	asked := channelRefund(row)
 	evidence := observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Submit(ctx, asked) })
+	if row.ReclaimRefund.SendCount > 0 && evidence.Outcome == channel.OutcomeFailed && evidence.Reference == "" {
+		// A refusal proves something about the request that it answers. An earlier one without an answer may have been
+		// taken, say under another key of the channel's account.
+		evidence.Outcome, evidence.Code = channel.OutcomeUnknown, "refused_when_sent_again: "+evidence.Code
+	}
 	_, err = r.apply(ctx, r.store.Queries, key, Observation{
 		Source: SourceCreate, Evidence: evidence, Reversible: caps.Reversible,
 	})
@@ -171,8 +180,8 @@ func channelRefund(row db.GetRefundRow) channel.Refund {
 	}
 }
 
-// observe calls a channel and makes sure that its answer is evidence: a refund that cannot be asked for at all failed, and
-// an adapter that answers nothing, or an error of its own, tells nothing.
+// observe calls a channel and makes sure that its answer is evidence: a refund that cannot be asked for at all is refused,
+// and an adapter that answers nothing, or an error of its own, tells nothing.
 func observe(ctx context.Context, call func(context.Context) (channel.Evidence, error)) channel.Evidence {
 	ctx, cancel := context.WithTimeout(ctx, channelCall)
 	defer cancel()

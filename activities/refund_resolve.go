@@ -105,6 +105,7 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	case !errors.Is(err, pgx.ErrNoRows):
 		return answer, err
 	}
+	err = nil
 	why, refusal := r.refuses(row, q)
 	if refusal == "" {
 		if why, refusal, err = r.takeDecision(ctx, queries, row, q); err != nil {
@@ -113,12 +114,12 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	}
 	if refusal != "" {
 		answer.Verdict, answer.Why, answer.Outcome, answer.Refusal = Refused, why, contract.ResolutionRefused, refusal
-		if q.RecordRefusal {
-			record.Outcome, record.State = contract.ResolutionRefused, string(answer.State)
-			record.Refusal = contract.Clip(refusal, contract.MaxReasonBytes)
-			err = queries.InsertResolution(ctx, record)
+		if !q.RecordRefusal {
+			return answer, nil
 		}
-		return answer, err
+		record.Outcome, record.State = contract.ResolutionRefused, string(answer.State)
+		record.Refusal = contract.Clip(refusal, contract.MaxReasonBytes)
+		return answer, queries.InsertResolution(ctx, record)
 	}
 	if row, err = queries.GetRefund(ctx, db.GetRefundParams{TenantID: key.Tenant, RefundID: key.RefundID}); err != nil {
 		return answer, err
@@ -148,6 +149,10 @@ func (r *Refunds) refuses(row db.GetRefundRow, q ResolveRefundRequest) (why, ref
 		}
 		return WhyWrongState, fmt.Sprintf("%s is not possible while the refund is %s: possible now: %s", d.Action, state, possible)
 	}
+	if d.Action == contract.ActionCancel {
+		// Nothing was sent, so it does not matter whether the channel can be asked.
+		return "", ""
+	}
 	far, err := r.channels.Get(row.Channel, q.Tenant)
 	if err != nil {
 		return WhyChannelMissing, err.Error()
@@ -170,8 +175,7 @@ func (r *Refunds) refuses(row db.GetRefundRow, q ResolveRefundRequest) (why, ref
 			}
 		}
 	}
-	moves := d.Action != contract.ActionExtend && d.Action != contract.ActionCancel
-	if moves && caps.SecondPersonFrom > 0 && refund.Amount >= caps.SecondPersonFrom &&
+	if d.Action != contract.ActionExtend && caps.SecondPersonFrom > 0 && refund.Amount >= caps.SecondPersonFrom &&
 		(strings.TrimSpace(d.Approver) == "" || strings.EqualFold(strings.TrimSpace(d.Approver), strings.TrimSpace(d.Operator))) {
 		return WhySecondPerson, fmt.Sprintf("a decision about %d %s or more needs a second person as approver",
 			caps.SecondPersonFrom, refund.Currency)
@@ -189,15 +193,25 @@ func (r *Refunds) takeDecision(
 	ctx context.Context, queries *db.Queries, row db.GetRefundRow, q ResolveRefundRequest,
 ) (why, refusal string, err error) {
 	d, refund := q.Resolution, row.ReclaimRefund
+	who := d.Operator
+	if d.Approver != "" {
+		who += ", approved by " + d.Approver
+	}
+	if d.Action == contract.ActionCancel {
+		answer, err := queries.CancelRefund(ctx, db.CancelRefundParams{
+			TenantID: q.Tenant, RefundID: q.RefundID, Actor: who,
+			Reason: contract.Clip("withdrawn before it was sent: "+d.Reason, contract.MaxReasonBytes),
+		})
+		if err == nil && answer.Answer != "applied" {
+			return WhyWrongState, "the refund is " + answer.State, nil
+		}
+		return "", "", err
+	}
 	far, err := r.channels.Get(row.Channel, q.Tenant)
 	if err != nil {
 		return WhyChannelMissing, err.Error(), nil
 	}
 	caps := far.Capabilities()
-	who := d.Operator
-	if d.Approver != "" {
-		who += ", approved by " + d.Approver
-	}
 	switch d.Action {
 	case contract.ActionSettle, contract.ActionRelease:
 		outcome := channel.OutcomeSucceeded
@@ -213,15 +227,6 @@ func (r *Refunds) takeDecision(
 		})
 		if err == nil && applied.Verdict != Applied {
 			return WhyEvidenceMismatch, "the decision contradicts what is known of the refund: " + applied.Why, nil
-		}
-		return "", "", err
-	case contract.ActionCancel:
-		answer, err := queries.CancelRefund(ctx, db.CancelRefundParams{
-			TenantID: q.Tenant, RefundID: q.RefundID, Actor: who,
-			Reason: contract.Clip("withdrawn before it was sent: "+d.Reason, contract.MaxReasonBytes),
-		})
-		if err == nil && answer.Answer != "applied" {
-			return WhyWrongState, "the refund is " + answer.State, nil
 		}
 		return "", "", err
 	default:

@@ -76,8 +76,8 @@ type Evidence struct {
 	Code string
 	// Detail is the answer's text, for people, at most MaxDetail bytes of valid UTF-8. It holds no secrets.
 	Detail string
-	// Sends is how many times the request was written to a connection: 0 where nothing was sent, 2 or more where a
-	// transport repeated it.
+	// Sends is how many times a request for the refund was written to a connection: 0 where none was, look-ups included, and
+	// 2 or more where a transport repeated it.
 	Sends int
 	// ObservedAt is the channel's own time of the fact, zero where it gives none.
 	ObservedAt time.Time
@@ -131,10 +131,12 @@ type Notice struct {
 type SettlementLine struct {
 	// Line counts from 1, the heading included.
 	Line int
+	// Evidence is what the line says of the refund; its Amount is positive. A line whose sums do not agree is given
+	// together with the error that says so.
 	Evidence
 	// Kind is what moved the money: "payment", "refund", "refund_failure" or the channel's own word.
 	Kind string
-	// Fee is what the channel kept and Net what it paid out for this line, in the smallest unit.
+	// Fee is what the channel kept and Net what it paid out for this line, in the smallest unit of the settlement's currency.
 	Fee, Net int64
 }
 

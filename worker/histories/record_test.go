@@ -213,39 +213,58 @@ var stories = map[string]struct {
 	}},
 }
 
-func TestRecord(t *testing.T) {
+// server is a Temporal server with a database beside it.
+type server struct {
+	temporal temporalclient.Client
+	store    *schema.Store
+	client   *client.Client
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
 	if os.Getenv("RECLAIM_RECORD_HISTORIES") == "" {
 		t.Skip("this writes the recorded histories anew: run it with `make histories`")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	attributes := map[string]string{}
 	for _, name := range contract.SearchAttributes() {
 		attributes[name] = "Keyword"
 	}
-	server, err := localstack.StartTemporal(ctx, localstack.TemporalOptions{Headless: true, SearchAttributes: attributes})
+	running, err := localstack.StartTemporal(ctx, localstack.TemporalOptions{Headless: true, SearchAttributes: attributes})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, server.Close()) }()
-	database := schematest.New(t)
-	store, err := schema.Open(ctx, database.AppURL, schema.Options{})
+	t.Cleanup(func() { require.NoError(t, running.Close()) })
+	store, err := schema.Open(ctx, schematest.New(t).AppURL, schema.Options{})
 	require.NoError(t, err)
-	defer store.Close()
-	connection, err := temporalclient.Dial(temporalclient.Options{HostPort: server.Address(), Identity: "recorder"})
+	t.Cleanup(store.Close)
+	connection, err := temporalclient.Dial(temporalclient.Options{HostPort: running.Address(), Identity: "recorder"})
 	require.NoError(t, err)
-	defer connection.Close()
-	reclaim := client.New(connection, store, "")
-	_, err = reclaim.TopUp(ctx, client.Movement{Tenant: tenant, Actor: "recorder", Account: account, Key: "1", Amount: 10_000})
+	t.Cleanup(connection.Close)
+	s := &server{connection, store, client.New(connection, store, "")}
+	_, err = s.client.TopUp(ctx, client.Movement{Tenant: tenant, Actor: "recorder", Account: account, Key: "1", Amount: 10_000})
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(destination, 0o755))
+	return s
+}
 
+// decide runs Reclaim's workflows and activities until the test's end.
+func (s *server) decide(t *testing.T, channels channel.Set) {
+	t.Helper()
+	decider := worker.New(s.temporal, contract.TaskQueue, worker.Options{Identity: "recorder"})
+	workflows.Register(decider)
+	workflows.RegisterActivities(decider, activities.NewJobs(s.store), activities.NewRefunds(s.store, channels))
+	require.NoError(t, decider.Start())
+	t.Cleanup(decider.Stop)
+}
+
+func TestRecord(t *testing.T) {
+	server := start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	connection, reclaim := server.temporal, server.client
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {
 			s := &stage{t: t, ctx: ctx, temporal: connection, client: reclaim, studio: &studio{gate: make(chan struct{})}, id: name}
-			decider := worker.New(connection, contract.TaskQueue, worker.Options{Identity: "recorder"})
-			workflows.Register(decider)
-			workflows.RegisterActivities(decider, activities.NewJobs(store), activities.NewRefunds(store, channel.NewSet(nil)))
-			require.NoError(t, decider.Start())
-			defer decider.Stop()
+			server.decide(t, channel.NewSet(nil))
 			crew := worker.New(connection, queue, worker.Options{Identity: "recorder"})
 			crew.RegisterActivityWithOptions(s.studio.work, activity.RegisterOptions{Name: "Work"})
 			crew.RegisterActivityWithOptions(s.studio.look, activity.RegisterOptions{Name: "Look"})
@@ -255,14 +274,14 @@ func TestRecord(t *testing.T) {
 			result, err := reclaim.AwaitJob(ctx, tenant, name)
 			require.NoError(t, err)
 			require.Equal(t, story.end, result.State)
-			save(t, s)
+			save(t, connection, contract.JobWorkflowID(tenant, name), name)
 		})
 	}
 }
 
-func save(t *testing.T, s *stage) {
+func save(t *testing.T, temporal temporalclient.Client, workflowID, name string) {
 	var history historypb.History
-	events := s.temporal.GetWorkflowHistory(s.ctx, contract.JobWorkflowID(tenant, s.id), "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	events := temporal.GetWorkflowHistory(t.Context(), workflowID, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
 		require.NoError(t, err)
@@ -270,5 +289,5 @@ func save(t *testing.T, s *stage) {
 	}
 	text, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(&history)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(destination, s.id+".json"), append(text, '\n'), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(destination, name+".json"), append(text, '\n'), 0o644))
 }

@@ -52,7 +52,10 @@ func disorder(t *testing.T, s Subject) {
 		}
 	}
 	redirect := func(status int) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL+r.URL.Path, status) }
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", elsewhere.URL)
+			w.WriteHeader(status)
+		}
 	}
 	ends := map[string]http.HandlerFunc{
 		"a gateway's page":           answering(http.StatusBadGateway, html, page),
@@ -73,6 +76,7 @@ func disorder(t *testing.T, s Subject) {
 		"nothing":                    answering(http.StatusOK, text, ""),
 		"empty object":               answering(http.StatusOK, text, "{}"),
 		"null":                       answering(http.StatusOK, text, "null"),
+		"another thing":              answering(http.StatusOK, text, `{"id":"x_1","object":"x","amount":400,"currency":"usd","status":"succeeded"}`),
 		"list":                       answering(http.StatusOK, text, "[]"),
 		"text":                       answering(http.StatusOK, text, `"ok"`),
 		"cut off":                    answering(http.StatusOK, text, `{"id":"re_1","object":"refu`),

@@ -108,8 +108,7 @@ func settlement(t *testing.T, s Subject) {
 			}
 			assert.GreaterOrEqual(t, line.Line, 0)
 		}
-		for range s.Channel.Settlement(strings.NewReader(file)) {
-			break
-		}
+		enough := func(channel.SettlementLine, error) bool { return false }
+		s.Channel.Settlement(strings.NewReader(file))(enough)
 	}
 }

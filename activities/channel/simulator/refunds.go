@@ -179,6 +179,9 @@ func (s *Simulator) createRefund(w http.ResponseWriter, r *http.Request) {
 // execute answers the request under its idempotency key and says what it made, if anything. When it returns a key, that
 // is in use, and the webhooks of the refund may be held, until finish is called.
 func (s *Simulator) execute(name string, form url.Values, t turn) (a answer, made *refund, k *key) {
+	if t.fault.Kind == FaultRefuse && !t.fault.kept() {
+		return t.fault.refusal(), nil, nil
+	}
 	now := s.lock()
 	defer s.mu.Unlock()
 	k, a = s.claim(name, form, now)
@@ -188,7 +191,7 @@ func (s *Simulator) execute(name string, form url.Values, t turn) (a answer, mad
 	keep := true
 	switch f := t.fault; {
 	case f.Kind == FaultRefuse:
-		a, keep = f.refusal(), f.kept()
+		a = f.refusal()
 	case f.Kind == FaultError && !f.Applied:
 		a = f.error()
 	default:

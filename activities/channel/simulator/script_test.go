@@ -83,6 +83,17 @@ func TestFaultsTakeTurns(t *testing.T) {
 	assert.Equal(t, []int{502, 502, 500, 429, 429, 429}, got)
 	s.Script("rf1", Script{})
 	assert.Equal(t, 200, post(t, s, "rf1", 100).status)
+
+	// Throttling comes before the key is looked at.
+	s.Script("rf1", Script{Create: []Fault{{Kind: FaultRefuse, Status: 429}}})
+	assert.Equal(t, 429, post(t, s, "rf1", 100).status)
+	assert.Equal(t, 200, post(t, s, "rf1", 100).status)
+
+	// The default is for whatever has no other script.
+	s.ScriptDefault(Script{Create: []Fault{{Kind: FaultHTML}}})
+	s.Script("rf2", Script{})
+	assert.Equal(t, 200, post(t, s, "rf2", 100).status)
+	assert.Equal(t, 502, post(t, s, "rf3", 100).status)
 }
 
 func TestHang(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -122,9 +123,8 @@ func (d *door) post(t *testing.T, path string, form url.Values) string {
 	request.Header.Set("Idempotency-Key", rand.Text())
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
-	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	require.NoError(t, errors.Join(err, response.Body.Close()))
 	require.Equal(t, http.StatusOK, response.StatusCode, string(body))
 	var made struct {
 		ID string `json:"id"`

@@ -28,7 +28,8 @@ const (
 // through all of them. Errors: *channel.NoticeError.
 func (c *Channel) ParseNotice(header http.Header, body []byte, now time.Time) (channel.Notice, error) {
 	if len(body) > maxNotice {
-		return channel.Notice{}, refuse(channel.NoticeTooLarge, "the body has %d bytes, more than the %d allowed", len(body), maxNotice)
+		return channel.Notice{}, refuse(channel.NoticeTooLarge, "the body has %d bytes, more than the %d allowed",
+			len(body), maxNotice)
 	}
 	if err := c.verify(header.Get("Stripe-Signature"), body, now); err != nil {
 		return channel.Notice{}, err

@@ -52,9 +52,10 @@ func TestARefundsEventSaysItsStatus(t *testing.T) {
 		"created, and done":       {"refund.created", nil, channel.OutcomeSucceeded, "succeeded"},
 		"updated":                 {"refund.updated", nil, channel.OutcomeSucceeded, "succeeded"},
 		"C23 updated to canceled": {"refund.updated", map[string]any{"status": "canceled"}, channel.OutcomeFailed, "canceled"},
-		"failed":                  {"refund.failed", map[string]any{"status": "failed", "failure_reason": "unknown"}, channel.OutcomeFailed, "failed:unknown"},
-		"failed in name only":     {"refund.failed", map[string]any{"status": "pending"}, channel.OutcomePending, "pending"},
-		"of old":                  {"charge.refund.updated", map[string]any{"status": nil}, channel.OutcomePending, "status_null"},
+		"failed": {"refund.failed", map[string]any{"status": "failed", "failure_reason": "unknown"},
+			channel.OutcomeFailed, "failed:unknown"},
+		"failed in name only": {"refund.failed", map[string]any{"status": "pending"}, channel.OutcomePending, "pending"},
+		"of old":              {"charge.refund.updated", map[string]any{"status": nil}, channel.OutcomePending, "status_null"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parse(t, event(test.kind, ownVersion, object(test.changes)))
@@ -98,18 +99,20 @@ func TestEventsOfOtherReleases(t *testing.T) {
 	for name, test := range map[string]struct {
 		version, object, code string
 	}{
-		"ours":                       {ownVersion, object(nil), ""},
-		"the same train":             {`"2026-09-30.dahlia"`, object(nil), ""},
-		"a later train, the shape":   {`"2031-01-01.zinnia"`, object(nil), ""},
-		"before there were trains":   {`"2014-01-31"`, object(nil), ""},
-		"none named":                 {`null`, object(nil), ""},
-		"a later train, no shape":    {`"2031-01-01.zinnia"`, `{"id":"re_1","object":"refund","value":{"minor":1200}}`, channel.NoticeOtherRelease},
-		"a later train, other types": {`"2031-01-01.zinnia"`, `{"id":"re_1","object":"refund","amount":"12.00","currency":"usd"}`, channel.NoticeOtherRelease},
-		"a later train, an id":       {`"2031-01-01.zinnia"`, `"re_1"`, channel.NoticeOtherRelease},
-		"none named, no shape":       {`null`, `{"id":"re_1","object":"refund"}`, channel.NoticeOtherRelease},
-		"ours, no shape":             {ownVersion, `{"id":"re_1","object":"refund"}`, channel.NoticeMalformed},
-		"ours, another object":       {ownVersion, `{"id":"ch_1","object":"charge","amount":1,"currency":"usd"}`, channel.NoticeMalformed},
-		"ours, no object":            {ownVersion, `null`, channel.NoticeMalformed},
+		"ours":                     {ownVersion, object(nil), ""},
+		"the same train":           {`"2026-09-30.dahlia"`, object(nil), ""},
+		"a later train, the shape": {`"2031-01-01.zinnia"`, object(nil), ""},
+		"before there were trains": {`"2014-01-31"`, object(nil), ""},
+		"none named":               {`null`, object(nil), ""},
+		"a later train, no shape": {`"2031-01-01.zinnia"`, `{"id":"re_1","object":"refund","value":{"minor":1200}}`,
+			channel.NoticeOtherRelease},
+		"a later train, other types": {`"2031-01-01.zinnia"`, `{"id":"re_1","object":"refund","amount":"12.00","currency":"usd"}`,
+			channel.NoticeOtherRelease},
+		"a later train, an id": {`"2031-01-01.zinnia"`, `"re_1"`, channel.NoticeOtherRelease},
+		"none named, no shape": {`null`, `{"id":"re_1","object":"refund"}`, channel.NoticeOtherRelease},
+		"ours, no shape":       {ownVersion, `{"id":"re_1","object":"refund"}`, channel.NoticeMalformed},
+		"ours, another object": {ownVersion, `{"id":"ch_1","object":"charge","amount":1,"currency":"usd"}`, channel.NoticeMalformed},
+		"ours, no object":      {ownVersion, `null`, channel.NoticeMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parse(t, event("refund.updated", test.version, test.object))
@@ -172,28 +175,31 @@ func TestC46_Signatures(t *testing.T) {
 	}{
 		"right":                        {good, body, ""},
 		"by the secret that is rolled": {signature(body, received, old), body, ""},
-		"several, one of them right":   {fmt.Sprintf("t=%d,v1=00,%s,%s,v0=ff", received.Unix(), v1(body, "whsec_other"), v1(body, next)), body, ""},
-		"not hexadecimal, then right":  {fmt.Sprintf("t=%d,v1=zz,%s", received.Unix(), v1(body, next)), body, ""},
-		"5 minutes old":                {at(-5 * time.Minute), body, ""},
-		"5 minutes ahead":              {at(5 * time.Minute), body, ""},
-		"6 minutes old":                {at(-6 * time.Minute), body, channel.NoticeStale},
-		"6 minutes ahead":              {at(6 * time.Minute), body, channel.NoticeStale},
-		"from the beginning of time":   {signature(body, time.Unix(0, 0), next), body, channel.NoticeStale},
-		"from its end":                 {signature(body, time.Unix(1<<62, 0), next), body, channel.NoticeStale},
-		"old, and another's":           {signature(body, received.Add(-time.Hour), "whsec_other"), body, channel.NoticeBadSignature},
-		"missing":                      {"", body, channel.NoticeBadSignature},
-		"of an unknown secret":         {signature(body, received, "whsec_other"), body, channel.NoticeBadSignature},
-		"of no secret":                 {signature(body, received, ""), body, channel.NoticeBadSignature},
-		"of a body encoded anew":       {good, string(encodedAgain), channel.NoticeBadSignature},
-		"of a body with a blank more":  {good, body + " ", channel.NoticeBadSignature},
-		"of another time":              {fmt.Sprintf("t=%d,%s", received.Unix()+1, v1(body, next)), body, channel.NoticeBadSignature},
-		"without a time":               {v1(body, next), body, channel.NoticeBadSignature},
-		"with two times":               {fmt.Sprintf("t=%d,t=%d,%s", received.Unix()-900, received.Unix(), v1(body, next)), body, channel.NoticeBadSignature},
-		"of another scheme":            {strings.Replace(good, "v1=", "v0=", 1), body, channel.NoticeBadSignature},
-		"without a scheme":             {fmt.Sprintf("t=%d", received.Unix()), body, channel.NoticeBadSignature},
-		"noise":                        {"=,==,t=,v1", body, channel.NoticeBadSignature},
-		"too large":                    {good, strings.Repeat("x", maxNotice+1), channel.NoticeTooLarge},
-		"almost too large":             {signature(strings.Repeat("x", maxNotice), received, next), strings.Repeat("x", maxNotice), channel.NoticeMalformed},
+		"several, one of them right": {
+			fmt.Sprintf("t=%d,v1=00,%s,%s,v0=ff", received.Unix(), v1(body, "whsec_other"), v1(body, next)), body, ""},
+		"not hexadecimal, then right": {fmt.Sprintf("t=%d,v1=zz,%s", received.Unix(), v1(body, next)), body, ""},
+		"5 minutes old":               {at(-5 * time.Minute), body, ""},
+		"5 minutes ahead":             {at(5 * time.Minute), body, ""},
+		"6 minutes old":               {at(-6 * time.Minute), body, channel.NoticeStale},
+		"6 minutes ahead":             {at(6 * time.Minute), body, channel.NoticeStale},
+		"from the beginning of time":  {signature(body, time.Unix(0, 0), next), body, channel.NoticeStale},
+		"from its end":                {signature(body, time.Unix(1<<62, 0), next), body, channel.NoticeStale},
+		"old, and another's":          {signature(body, received.Add(-time.Hour), "whsec_other"), body, channel.NoticeBadSignature},
+		"missing":                     {"", body, channel.NoticeBadSignature},
+		"of an unknown secret":        {signature(body, received, "whsec_other"), body, channel.NoticeBadSignature},
+		"of no secret":                {signature(body, received, ""), body, channel.NoticeBadSignature},
+		"of a body encoded anew":      {good, string(encodedAgain), channel.NoticeBadSignature},
+		"of a body with a blank more": {good, body + " ", channel.NoticeBadSignature},
+		"of another time":             {fmt.Sprintf("t=%d,%s", received.Unix()+1, v1(body, next)), body, channel.NoticeBadSignature},
+		"without a time":              {v1(body, next), body, channel.NoticeBadSignature},
+		"with two times": {
+			fmt.Sprintf("t=%d,t=%d,%s", received.Unix()-900, received.Unix(), v1(body, next)), body, channel.NoticeBadSignature},
+		"of another scheme": {strings.Replace(good, "v1=", "v0=", 1), body, channel.NoticeBadSignature},
+		"without a scheme":  {fmt.Sprintf("t=%d", received.Unix()), body, channel.NoticeBadSignature},
+		"noise":             {"=,==,t=,v1", body, channel.NoticeBadSignature},
+		"too large":         {good, strings.Repeat("x", maxNotice+1), channel.NoticeTooLarge},
+		"almost too large": {
+			signature(strings.Repeat("x", maxNotice), received, next), strings.Repeat("x", maxNotice), channel.NoticeMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.ParseNotice(signed(test.signature), []byte(test.body), received)
@@ -217,7 +223,8 @@ func FuzzParseNotice(f *testing.F) {
 	f.Add(signature(good, received, testSecret), []byte(good), true)
 	f.Add("t=1,v1=00,v1=", []byte(`{}`), false)
 	f.Add("", []byte(event("refund.failed", `"2014-01-31"`, `{"object":"refund","id":"re_1","amount":1e3}`)), true)
-	f.Add("", []byte(event("charge.refund.updated", `null`, `{"object":"refund","id":"re_1","amount":1,"currency":"\u0000","status":"\ud800"}`)), true)
+	f.Add("", []byte(event("charge.refund.updated", `null`,
+		`{"object":"refund","id":"re_1","amount":1,"currency":"\u0000","status":"\ud800"}`)), true)
 	c, err := New(Options{APIKey: testKey, WebhookSecrets: []string{testSecret}})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, header string, body []byte, sign bool) {

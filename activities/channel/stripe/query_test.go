@@ -26,8 +26,9 @@ func TestC41_AlreadyRefundedIsLookedUp(t *testing.T) {
 		"of another amount":     {200, page(false, object(map[string]any{"amount": 1})), channel.OutcomeSucceeded, "succeeded", "re_1"},
 		"by another":            {200, page(false, numbered("re_9", "rf_9")), channel.OutcomeUnknown, "charge_already_refunded", "no_match"},
 		"by nobody":             {200, page(false), channel.OutcomeUnknown, "charge_already_refunded", "no_match"},
-		"twice":                 {200, page(false, numbered("re_1", "rf_1"), numbered("re_2", "rf_1")), channel.OutcomeUnknown, "charge_already_refunded", "several_matches: the number is carried by re_1, re_2"},
-		"and no list":           {503, "<html>", channel.OutcomeUnknown, "charge_already_refunded", "http_503"},
+		"twice": {200, page(false, numbered("re_1", "rf_1"), numbered("re_2", "rf_1")), channel.OutcomeUnknown,
+			"charge_already_refunded", "several_matches: the number is carried by re_1, re_2"},
+		"and no list": {503, "<html>", channel.OutcomeUnknown, "charge_already_refunded", "http_503"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +38,8 @@ func TestC41_AlreadyRefundedIsLookedUp(t *testing.T) {
 					return
 				}
 				w.WriteHeader(400)
-				_, _ = io.WriteString(w, stripeError(`"type":"invalid_request_error","code":"charge_already_refunded","message":"Charge ch_1 has already been refunded."`))
+				_, _ = io.WriteString(w, stripeError(
+					`"type":"invalid_request_error","code":"charge_already_refunded","message":"Charge ch_1 has been refunded."`))
 			})
 			got, err := c.Submit(t.Context(), someRefund)
 			require.NoError(t, err)
@@ -54,7 +56,9 @@ func TestC41_AlreadyRefundedIsLookedUp(t *testing.T) {
 }
 
 func TestQueryByReference(t *testing.T) {
-	c, s := serveOne(t, 200, "application/json", object(map[string]any{"status": "pending", "charge": "ch_7", "payment_intent": "pi_7"}))
+	c, s := serveOne(t, 200, "application/json", object(map[string]any{
+		"status": "pending", "charge": "ch_7", "payment_intent": "pi_7",
+	}))
 	known := someRefund
 	known.Reference = "re_1"
 	got, err := c.Query(t.Context(), known)
@@ -120,10 +124,13 @@ func TestQueryByNumberReadsEveryPage(t *testing.T) {
 			[]string{page(true, numbered("re_5", "rf_5")), page(false, numbered("re_4", "rf_11"))},
 			channel.OutcomeNotFound, "no_match", "", 2,
 		},
-		"no refunds at all":   {[]string{page(false)}, channel.OutcomeNotFound, "no_match", "", 1},
-		"an empty last page":  {[]string{page(true, numbered("re_5", "rf_5")), page(false)}, channel.OutcomeNotFound, "no_match", "", 2},
-		"no metadata":         {[]string{page(false, object(map[string]any{"metadata": nil}))}, channel.OutcomeNotFound, "no_match", "", 1},
-		"twice, pages apart":  {[]string{page(true, numbered("re_1", "rf_1")), page(false, numbered("re_2", "rf_1"))}, channel.OutcomeUnknown, "several_matches", "", 2},
+		"no refunds at all":  {[]string{page(false)}, channel.OutcomeNotFound, "no_match", "", 1},
+		"an empty last page": {[]string{page(true, numbered("re_5", "rf_5")), page(false)}, channel.OutcomeNotFound, "no_match", "", 2},
+		"no metadata":        {[]string{page(false, object(map[string]any{"metadata": nil}))}, channel.OutcomeNotFound, "no_match", "", 1},
+		"twice, pages apart": {
+			[]string{page(true, numbered("re_1", "rf_1")), page(false, numbered("re_2", "rf_1"))},
+			channel.OutcomeUnknown, "several_matches", "", 2,
+		},
 		"the next page fails": {[]string{page(true, numbered("re_5", "rf_5")), ""}, channel.OutcomeUnknown, "http_502", "", 2},
 		"found, and the next page fails": {
 			[]string{page(true, numbered("re_1", "rf_1")), ""}, channel.OutcomeUnknown, "http_502", "", 2,
@@ -171,7 +178,8 @@ func TestAListingThatNeverEndsIsGivenUp(t *testing.T) {
 
 func TestListIsComplete(t *testing.T) {
 	c, s := serve(t, paged(
-		page(true, numbered("re_1", "rf_1"), object(map[string]any{"id": "re_2", "metadata": map[string]string{"other": "x"}, "status": "pending"})),
+		page(true, numbered("re_1", "rf_1"),
+			object(map[string]any{"id": "re_2", "metadata": map[string]string{"other": "x"}, "status": "pending"})),
 		page(false, object(map[string]any{"id": "re_3", "metadata": nil, "status": "canceled", "amount": 5})),
 	))
 	got, err := c.List(t.Context(), "ch_1")

@@ -179,7 +179,8 @@ func (c *Channel) settled(r row, at int) (channel.SettlementLine, error) {
 	}
 	line.Evidence, line.Kind, line.Fee, line.Net = e, kind, fee, net
 	if gross-fee != net {
-		return line, fmt.Errorf("line %d: gross %d - fee %d is not net %d (in the smallest unit of %s)", at, gross, fee, net, currency)
+		return line, fmt.Errorf("line %d: gross %d - fee %d is not net %d (in the smallest unit of %s)",
+			at, gross, fee, net, currency)
 	}
 	return line, nil
 }

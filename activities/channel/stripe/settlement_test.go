@@ -66,7 +66,8 @@ func TestSettlement(t *testing.T) {
 }
 
 func TestTheReportsOwnHeadings(t *testing.T) {
-	got := readAll(t, strings.NewReader(`net,fee,gross,currency,reporting_category,source_id,payment_intent_id,customer_facing_amount,customer_facing_currency,refund_metadata[reclaim_payment]
+	got := readAll(t, strings.NewReader(`net,fee,gross,currency,reporting_category,source_id,payment_intent_id,`+
+		`customer_facing_amount,customer_facing_currency,refund_metadata[reclaim_payment]
 -11.01,0.00,-11.01,eur,refund,re_1,pi_1,-12.00,usd,ch_1
 50.00,1.00,51.00,eur,charge,ch_1,pi_1,55.00,usd,
 `))

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,16 +115,19 @@ func New(o Options) (*Channel, error) {
 		LeveledLogger:     &sdk.LeveledLogger{Level: sdk.LevelNull},
 	})
 	client := sdk.NewClient(o.APIKey, sdk.WithBackends(&sdk.Backends{API: backend}))
-	return &Channel{refunds: client.V1Refunds, secrets: o.WebhookSecrets, redact: strings.NewReplacer(hidden...)}, nil
+	return &Channel{
+		refunds: client.V1Refunds, secrets: slices.Clone(o.WebhookSecrets), redact: strings.NewReplacer(hidden...),
+	}, nil
 }
 
 func printable(secret string) bool {
 	return secret != "" && !strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// Capabilities declares what Stripe can do. Amounts are what the API takes: see Currencies. A refund is listed at once, yet
-// not found proves nothing in its first minute. Sources: https://docs.stripe.com/api/idempotent_requests (24 hours),
-// https://docs.stripe.com/refunds (a refund may fail after it succeeded).
+// Capabilities declares what Stripe can do. Amounts are in the smallest unit as the API takes it, by the exponents in
+// Currencies. A refund is listed at once, yet not found proves nothing in its first minute. Sources:
+// https://docs.stripe.com/api/idempotent_requests (24 hours), https://docs.stripe.com/refunds (it may fail after it
+// succeeded).
 func (c *Channel) Capabilities() channel.Capabilities {
 	return channel.Capabilities{
 		Kind:            Kind,
