@@ -63,7 +63,7 @@ func (j *Jobs) withSource(
 		case row.State == string(contract.StateSucceeded):
 			if accepted {
 				_, err = queries.CancelRefund(ctx, db.CancelRefundParams{
-					TenantID: key.Tenant, RefundID: refundID,
+					TenantID: key.Tenant, RefundID: refundID, Actor: "job " + key.JobID,
 					Reason: "withdrawn before it was sent: the job was delivered after all",
 				})
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -204,10 +205,10 @@ func (r refundRecord) inWords() (happened, known string) {
 // saidInWords says what an observation told.
 func saidInWords(outcome, code string) string {
 	words, known := map[string]string{
-		"accepted": "it was accepted", "sending": "no answer yet", "canceled": "it was withdrawn",
+		"accepted": "it was accepted", "sending": "no answer came yet", "canceled": "it was withdrawn",
 		"pending": "the channel has taken it on", "succeeded": "the money went back",
 		"failed": "no money moved and none will", "not_found": "the channel knows no such refund",
-		"unknown": "the channel's answer tells nothing",
+		"unknown": "no usable answer came",
 	}[outcome]
 	if !known {
 		words = outcome
@@ -275,6 +276,9 @@ func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 	row := r.row.ReclaimRefund
 	moment := Moment{At: e.CreatedAt, Kind: "refund_" + e.Source, rank: 2}
 	said := saidInWords(e.Outcome, e.Code)
+	if e.ToState == string(contract.RefundReversed) && e.FromState != e.ToState {
+		said = strings.Replace(said, saidInWords(e.Outcome, ""), "the money came back", 1)
+	}
 	switch e.Source {
 	case "accept":
 		who := row.RequestedBy
@@ -290,7 +294,7 @@ func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 		}
 		return moment
 	case "create":
-		moment.Text = "the channel's answer: " + said
+		moment.Text = "it was sent: " + said
 	case "query":
 		moment.Text = "the channel was asked: " + said
 	case "notice":
@@ -298,6 +302,10 @@ func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 	case "settlement":
 		moment.Text = "the channel's settlement says: " + said
 	case "person":
+		if e.Outcome == "canceled" {
+			moment.Text = fmt.Sprintf("%s decided: %s: the refund is now %s", e.Actor, e.Evidence, e.ToState)
+			return moment
+		}
 		moment.Text = e.Actor + " decided: " + saidInWords(e.Outcome, "")
 	default:
 		moment.Text = e.Source + ": " + said
@@ -305,7 +313,8 @@ func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 	if e.ChannelRef != "" {
 		moment.Text += ", reference " + e.ChannelRef
 	}
-	if e.Evidence != "" {
+	// A channel's whole answer is kept for whoever looks into it; in a story its meaning is enough.
+	if e.Evidence != "" && !strings.HasPrefix(e.Evidence, "{") {
 		moment.Text += "; " + e.Evidence
 	}
 	if e.Sends > 1 {
