@@ -195,29 +195,76 @@ func (w *world) accepted(orderID string, amount, credits int64) contract.RefundK
 	return contract.RefundKey{Tenant: tenant, RefundID: row.RefundID}
 }
 
-// acceptedMany makes many refunds of 10 eur and so many credits, whose sending has begun, in few transactions.
-func (w *world) sentMany(tenant, orderID string, many int, credits int64) (keys []contract.RefundKey) {
+// written are refunds of 10 eur that were written past acceptance, many at once, as acceptance and sending leave them.
+type written struct {
+	tenant string
+	orders []string
+	many   int
+	// Every goodwill-th refund takes no credits, the others 4; every accepted-th is not sent. 0: none.
+	goodwill, accepted int
+}
+
+// write writes the refunds, which go round the orders in turn.
+func (w *world) write(as written) (keys []contract.RefundKey) {
 	w.t.Helper()
-	require.NoError(w.t, pgx.BeginFunc(w.t.Context(), w.store.Pool, func(tx pgx.Tx) error {
-		queries := w.store.WithTx(tx)
-		if _, err := queries.LockOrder(w.t.Context(), db.LockOrderParams{TenantID: tenant, OrderID: orderID}); err != nil {
-			return err
-		}
-		for range many {
-			request := w.ask(orderID, 10, credits)
-			request.Tenant = tenant
-			row, err := queries.AcceptRefund(w.t.Context(), w.acceptParams(request))
-			if err != nil || row.Answer != "applied" {
-				return fmt.Errorf("%s: %w", row.Answer, err)
-			}
-			if _, err := queries.BeginSend(w.t.Context(), sendParams(contract.RefundKey{Tenant: tenant, RefundID: row.RefundID})); err != nil {
-				return err
-			}
-			keys = append(keys, contract.RefundKey{Tenant: tenant, RefundID: row.RefundID})
-		}
-		return nil
-	}))
+	var numbers []string
+	for range as.many {
+		numbers = append(numbers, fmt.Sprint("rf_", w.keys.Add(1)))
+		keys = append(keys, contract.RefundKey{Tenant: as.tenant, RefundID: numbers[len(numbers)-1]})
+	}
+	_, err := w.admin.Exec(w.t.Context(), `
+		WITH asked AS MATERIALIZED (
+			SELECT $1::text AS tenant_id, number AS refund_id, place, ($3::text[])[1 + place % cardinality($3::text[])] AS order_id,
+				CASE WHEN $4::int > 0 AND place % $4::int = 0 THEN 0 ELSE 4 END AS credits,
+				$5::int = 0 OR place % $5::int > 0 AS sent, clock_timestamp() AS at
+			FROM unnest($2::text[]) WITH ORDINALITY AS given (number, place)
+		), refund AS (
+			INSERT INTO reclaim.refunds (tenant_id, refund_id, order_id, amount, currency, credits, state, requested_by, reason,
+				send_count, first_sent_at, next_look_at, look_until, event_seq, last_outcome)
+			SELECT tenant_id, refund_id, order_id, 10, 'eur', credits, CASE WHEN sent THEN 'unknown' ELSE 'accepted' END, 'ann',
+				'customer asked', sent::int, CASE WHEN sent THEN at END, CASE WHEN sent THEN at + interval '1 minute' END,
+				CASE WHEN sent THEN at + interval '3 days' END, 1 + sent::int, CASE WHEN sent THEN 'sending' ELSE 'accepted' END
+			FROM asked
+		), told AS (
+			INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, observed_at)
+			SELECT tenant_id, refund_id, 1, 'accept', '', 'accepted', 'accepted', at FROM asked
+			UNION ALL
+			SELECT tenant_id, refund_id, 2, 'send', 'accepted', 'unknown', 'sending', at FROM asked WHERE sent
+		), reserved AS (
+			UPDATE reclaim.orders SET reserved = reserved + sum, reserved_credits = reserved_credits + sum_credits
+			FROM (SELECT order_id, 10 * count(*) AS sum, sum(credits) AS sum_credits FROM asked GROUP BY order_id) AS held
+			WHERE orders.tenant_id = $1 AND orders.order_id = held.order_id
+		), paid AS (
+			SELECT asked.*, row_number() OVER (ORDER BY place) AS entry, sum(credits) OVER (ORDER BY place) AS so_far
+			FROM asked WHERE credits > 0
+		), payer AS (
+			SELECT tenant_id, account_id, balance, seq FROM reclaim.accounts WHERE tenant_id = $1
+		), entry AS (
+			INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, order_id, refund_id, reason)
+			SELECT paid.tenant_id, account_id, seq + entry, 'payout', -credits, balance - so_far, order_id, refund_id, 'customer asked'
+			FROM paid, payer
+		), moved AS (
+			UPDATE reclaim.accounts SET balance = accounts.balance - sum, seq = accounts.seq + entries
+			FROM (SELECT coalesce(sum(credits), 0) AS sum, count(*) AS entries FROM paid) AS all_paid WHERE accounts.tenant_id = $1
+		), claimed AS (
+			INSERT INTO reclaim.operations (tenant_id, actor, kind, key, fingerprint, subject_id)
+			SELECT tenant_id, 'ann', 'refund', refund_id, 'f', refund_id FROM asked
+		)
+		INSERT INTO reclaim.outbox (kind, tenant_id, subject_id, payload)
+		SELECT 'start_refund', tenant_id, refund_id, '{}' FROM asked`,
+		as.tenant, numbers, as.orders, as.goodwill, as.accepted)
+	require.NoError(w.t, err)
 	return keys
+}
+
+// sentMany makes many refunds of an order whose sending has begun, all with 4 credits or with none.
+func (w *world) sentMany(orderID string, many int, credits int64) []contract.RefundKey {
+	w.t.Helper()
+	as := written{tenant: tenant, orders: []string{orderID}, many: many}
+	if credits == 0 {
+		as.goodwill = 1
+	}
+	return w.write(as)
 }
 
 func sendParams(key contract.RefundKey) db.BeginSendParams {
@@ -225,6 +272,17 @@ func sendParams(key contract.RefundKey) db.BeginSendParams {
 		TenantID: key.Tenant, RefundID: key.RefundID, ResendWithinUs: time.Hour.Microseconds(),
 		FirstLookUs: time.Minute.Microseconds(), GiveUpUs: (72 * time.Hour).Microseconds(),
 	}
+}
+
+// acceptAndSend makes a refund of 10 eur whose sending has begun, in a goroutine, which may not stop the test.
+func (w *world) acceptAndSend(orderID string, credits int64) (key contract.RefundKey, err error) {
+	row, err := w.accept(w.ask(orderID, 10, credits))
+	if err != nil || row.Answer != "applied" {
+		return key, fmt.Errorf("accept: %s: %w", row.Answer, err)
+	}
+	key = contract.RefundKey{Tenant: tenant, RefundID: row.RefundID}
+	_, err = w.store.BeginSend(w.t.Context(), sendParams(key))
+	return key, err
 }
 
 // beginSend commits that sending begins, as an attempt does that then dies.
@@ -308,9 +366,10 @@ func (w *world) refundRead(key contract.RefundKey) db.GetRefundRow {
 // age lets a refund's time pass: everything that happened to it happened so much earlier.
 func (w *world) age(key contract.RefundKey, by time.Duration) {
 	w.t.Helper()
-	tag, err := w.admin.Exec(w.t.Context(), `UPDATE reclaim.refunds SET first_sent_at = first_sent_at - $3::interval,
-			next_look_at = next_look_at - $3::interval, look_until = look_until - $3::interval
-		WHERE tenant_id = $1 AND refund_id = $2`, key.Tenant, key.RefundID, by.String())
+	tag, err := w.admin.Exec(w.t.Context(), `UPDATE reclaim.refunds SET first_sent_at = first_sent_at - past,
+			next_look_at = next_look_at - past, look_until = look_until - past
+		FROM (SELECT $3::bigint * interval '1 microsecond' AS past) AS so
+		WHERE tenant_id = $1 AND refund_id = $2`, key.Tenant, key.RefundID, by.Microseconds())
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, 1, tag.RowsAffected())
 }
@@ -423,7 +482,6 @@ func newRefundWorld(t testing.TB, connections int32) (w *world, b *bank, r *acti
 	return w, b, w.through(b), w.order(account, 1_000_000, 1_000_000)
 }
 
-// refundsBehind gives the activities of refunds on another store.
 func (w *world) holdRefund(key contract.RefundKey) (release func()) {
 	w.t.Helper()
 	return w.holdLock("SELECT FROM reclaim.refunds WHERE tenant_id = $1 AND refund_id = $2 FOR UPDATE", key.Tenant, key.RefundID)

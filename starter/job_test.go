@@ -19,14 +19,17 @@ import (
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 
+	"github.com/reclaimhq/reclaim/activities/channel/simulator"
 	"github.com/reclaimhq/reclaim/worker/localstack"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
-// system is a terminal on a running system: Temporal, Reclaim's worker as it is built, and a worker of the product.
+// system is a terminal on a running system: Temporal, Reclaim's worker as it is built, a worker of the product, and a
+// payment channel.
 type system struct {
 	*terminal
 	temporal temporalclient.Client
+	channel  *simulator.Simulator
 }
 
 func newSystem(t *testing.T) *system {
@@ -43,13 +46,22 @@ func newSystem(t *testing.T) *system {
 	t.Cleanup(func() { assert.NoError(t, server.Close()) })
 	c.env["TEMPORAL_ADDRESS"] = server.Address()
 
+	far, err := simulator.Start(simulator.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, far.Close()) })
+	channels := filepath.Join(t.TempDir(), "channels.toml")
+	require.NoError(t, os.WriteFile(channels, fmt.Appendf(nil, "[[channel]]\nname = \"sim\"\nkind = \"simulator\"\n"+
+		"api_key_env = \"SIM_KEY\"\nwebhook_secret_env = \"SIM_SECRET\"\nbase_url = %q\n"+
+		"first_query = \"100ms\"\npoll = [\"100ms\"]\ngive_up = \"500ms\"\n", far.URL()), 0o600))
+
 	// The product's own process, so that this test needs nothing of Reclaim's other rooms.
 	binary := filepath.Join(t.TempDir(), "worker")
 	built, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "../worker").CombinedOutput()
 	require.NoError(t, err, "%s", built)
 	reclaim := exec.Command(binary, "run")
 	reclaim.Env = append(os.Environ(), "DATABASE_URL="+c.base.AppURL, "TEMPORAL_ADDRESS="+server.Address(),
-		"TEMPORAL_CONFIG_FILE="+c.env["TEMPORAL_CONFIG_FILE"])
+		"TEMPORAL_CONFIG_FILE="+c.env["TEMPORAL_CONFIG_FILE"], "RECLAIM_CHANNELS="+channels, "SIM_KEY=sk_test_simulator",
+		"SIM_SECRET=whsec_simulator")
 	require.NoError(t, reclaim.Start())
 	t.Cleanup(func() {
 		_ = reclaim.Process.Kill()
@@ -89,7 +101,7 @@ func newSystem(t *testing.T) *system {
 	}
 	require.NoError(t, work.Start())
 	t.Cleanup(work.Stop)
-	return &system{terminal: c, temporal: client}
+	return &system{terminal: c, temporal: client, channel: far}
 }
 
 // start submits a job by standard input.

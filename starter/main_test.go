@@ -103,6 +103,8 @@ func TestUsageMistakesEndWithStatus2AndSayWhatToDo(t *testing.T) {
 	c := newTerminal(t)
 	topup := []string{"account", "topup", "team-7", "--key", "k"}
 	adjust := []string{"account", "adjust", "team-7", "--key", "k", "--operator", "ann", "--reason", "why"}
+	order := []string{"order", "add", "o-1", "--account", "a", "--channel", "c", "--payment", "p", "--currency", "eur", "--key", "k"}
+	request := []string{"refund", "request", "--order", "o-1", "--key", "k", "--reason", "why"}
 	const wholeNumber = "must be a whole number of the smallest unit"
 	for _, mistake := range []struct {
 		args []string
@@ -146,6 +148,23 @@ func TestUsageMistakesEndWithStatus2AndSayWhatToDo(t *testing.T) {
 		{[]string{"job", "outcome", "j", "--state", "succeeded", "--source", "s", "--output-json", "{"}, "not valid JSON"},
 		{[]string{"job", "resolve", "j", "--id", "1", "--operator", "ann", "--reason", "why"}, `"action" not set`},
 		{[]string{"job", "resolve", "j", "--action", "undo"}, "retry, deliver, write_off"},
+		{[]string{"order"}, "order needs a verb"},
+		{[]string{"order", "add"}, "ORDER is missing"},
+		{order, `"credits", "paid" not set`},
+		{append(order, "--paid", "9.99", "--credits", "1"), wholeNumber},
+		{append(order, "--paid", "-9", "--credits", "1"), "no sign"},
+		{[]string{"order", "show"}, "ORDER is missing"},
+		{[]string{"refund", "pay"}, `no verb "pay"`},
+		{request, `"amount" not set`},
+		{append(request, "--amount", "1", "o-1"), `"o-1" is too much`},
+		{append(request, "--amount", "1e3"), wholeNumber},
+		{append(request, "--amount", "1", "--credits", "-1"), "no sign"},
+		{[]string{"refund", "status"}, "REFUND (or --key K) is missing"},
+		{[]string{"refund", "status", "rf_1", "--key", "k"}, `"rf_1" is too much`},
+		{[]string{"refund", "resolve", "rf_1", "--id", "1", "--operator", "ann", "--reason", "why"}, `"action" not set`},
+		{[]string{"refund", "resolve", "rf_1", "--action", "undo"}, "settle, release, resend, extend, cancel"},
+		{[]string{"issue", "list", "all"}, "too much"},
+		{[]string{"issue", "resolve", "i-1", "--id", "1"}, `"operator", "reason" not set`},
 		{[]string{"audit", "everything"}, "too much"},
 		{[]string{"audit", "--all-tenants", "--tenant", "acme"}, "contradict"},
 	} {
@@ -162,13 +181,23 @@ func TestWhoAsksMustBeSaid(t *testing.T) {
 	t.Parallel()
 	c := newTerminal(t)
 	delete(c.env, "RECLAIM_ACTOR")
-	got := c.run("account", "topup", "a", "--amount", "1", "--key", "k")
-	assert.Equal(t, statusUsage, got.status)
-	assert.Contains(t, got.stderr, "RECLAIM_ACTOR")
+	order := []string{"order", "add", "o-1", "--account", "a", "--channel", "c", "--payment", "p", "--currency", "eur",
+		"--paid", "1", "--credits", "1", "--key", "k"}
+	request := []string{"refund", "request", "--order", "o-1", "--amount", "1", "--key", "k", "--reason", "why"}
+	for _, args := range [][]string{
+		{"account", "topup", "a", "--amount", "1", "--key", "k"}, order, request, {"refund", "status", "--key", "k"},
+	} {
+		got := c.run(args...)
+		assert.Equal(t, statusUsage, got.status, "%q", args)
+		assert.Contains(t, got.stderr, "RECLAIM_ACTOR", "%q", args)
+	}
 	delete(c.env, "RECLAIM_TENANT")
 	for _, args := range [][]string{
 		{"account", "show", "a"}, {"account", "statement", "a"}, {"account", "topup", "a", "--amount", "1", "--key", "k"},
-		{"job", "status", "j"}, {"job", "timeline", "j"}, {"job", "cancel", "j"}, {"audit"},
+		{"job", "status", "j"}, {"job", "timeline", "j"}, {"job", "cancel", "j"}, {"audit"}, order, request,
+		{"order", "show", "o-1"}, {"refund", "status", "rf_1"}, {"refund", "status", "--key", "k"}, {"issue", "list"},
+		{"refund", "resolve", "rf_1", "--id", "1", "--action", "cancel", "--operator", "ann", "--reason", "why"},
+		{"issue", "resolve", "i", "--id", "1", "--operator", "ann", "--reason", "why"},
 	} {
 		got := c.run(args...)
 		assert.Equal(t, statusUsage, got.status, "%q", args)
@@ -270,7 +299,7 @@ func TestAuditVerb(t *testing.T) {
 	c.ok("account", "topup", "team-7", "--amount", "100", "--key", "order-1")
 	c.ok("account", "topup", "team-8", "--amount", "5", "--key", "order-1", "--tenant", "globex")
 	table := c.ok("audit")
-	assert.Contains(t, table, "1 accounts, 1 entries, 0 jobs, 1 operations against 23 rules")
+	assert.Contains(t, table, "1 accounts, 1 entries, 0 jobs, 0 orders, 0 refunds, 1 operations against 45 rules")
 	assert.Contains(t, table, "every invariant holds")
 	status, sound := c.json("audit", "--all-tenants")
 	assert.Equal(t, statusDone, status)
@@ -292,7 +321,7 @@ func TestAuditVerb(t *testing.T) {
 	got := c.run("audit", "--tenant", "globex")
 	assert.Equal(t, statusRefused, got.status)
 	assert.Contains(t, got.stdout, "account_sum")
-	assert.Contains(t, got.stdout, "Open jobs without a run: none")
+	assert.Contains(t, got.stdout, "Open jobs without a run: none\nOpen refunds without a run: none\n")
 }
 
 func TestAuditSaysWhereRunsWereNotChecked(t *testing.T) {
@@ -301,7 +330,7 @@ func TestAuditSaysWhereRunsWereNotChecked(t *testing.T) {
 	c.ok("account", "topup", "team-7", "--amount", "100", "--key", "order-1")
 	c.sql(`INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec)
 		VALUES ('acme', 'free', 'team-7', 0, 'v1:x', 'running', '{}')`)
-	assert.Contains(t, c.ok("audit"), "Open jobs without a run: not checked: ")
+	assert.Contains(t, c.ok("audit"), "Open jobs and refunds without a run: not checked: ")
 	_, report := c.json("audit")
 	assert.Equal(t, false, report["runs"].(map[string]any)["checked"])
 }
@@ -322,6 +351,8 @@ func TestWhatIsAwayIsUnavailableWithinTheTimeout(t *testing.T) {
 	for _, args := range [][]string{
 		{"account", "show", "a"}, {"account", "statement", "a"}, {"audit"},
 		{"account", "topup", "a", "--amount", "1", "--key", "k"}, {"job", "timeline", "j"}, {"job", "start", "-f", "-", "--wait", "end"},
+		{"order", "show", "o-1"}, {"refund", "status", "rf_1"}, {"issue", "list"},
+		{"refund", "request", "--order", "o-1", "--amount", "1", "--key", "k", "--reason", "why"},
 	} {
 		assert.Equal(t, "same_key", c.refused("Unavailable", args...)["retry"], "%q", args)
 	}

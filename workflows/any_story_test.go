@@ -120,6 +120,14 @@ func TestAnyStoryOfARunEndsWithTheRightMoneyAndNothingForgotten(t *testing.T) {
 		}
 		s.run()
 		require.Empty(t, s.book.broken(s.key()))
+		balance := s.book.balances["team"]
+		for _, entry := range s.row().entries {
+			balance -= entry.amount
+		}
+		if source := s.row().source; source != "" && source != contract.RefundCanceled {
+			balance += cost
+		}
+		assert.EqualValues(t, 100, balance, "the credits of a refund leave the account once")
 		if !last {
 			return
 		}
@@ -139,10 +147,14 @@ func TestAnyStoryOfARunEndsWithTheRightMoneyAndNothingForgotten(t *testing.T) {
 		if rapid.Bool().Draw(t, "has probe") {
 			job.Work.Probe = "FindVideo"
 		}
+		if rapid.Bool().Draw(t, "to source") {
+			job.RefundTo, job.OrderID = contract.RefundToSource, "o1"
+		}
 		var before *stage
 		for run := 1; run <= runs; run++ {
 			s := newStage(t)
 			s.job = job
+			s.book.orders["o1"] = "team"
 			if before != nil {
 				s.start = before.env.Now()
 				s.env.SetStartTime(s.start)

@@ -99,9 +99,9 @@ func (r *channelRefund) showAttributes(ctx workflow.Context) {
 		known: true, tenant: r.key.Tenant, account: r.row.Account, order: r.row.OrderID, refund: r.key.RefundID,
 	}
 	switch {
-	case r.row.NeedsReview && r.row.State.Open():
+	case r.needsPerson() && r.row.State.Open():
 		wanted.attention = contract.AttentionRefundUnconfirmed
-	case r.row.NeedsReview:
+	case r.needsPerson():
 		wanted.attention = contract.AttentionEvidenceConflict
 	}
 	upsert(ctx,

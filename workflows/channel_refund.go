@@ -19,6 +19,8 @@ type channelRefund struct {
 
 	row   activities.RefundRow
 	known bool
+	// missing is the run's error where the refund was never accepted.
+	missing error
 	// schedule says in words when the channel is asked.
 	schedule string
 	// gaveUp is set while the time for looking has passed and a person decides.
@@ -84,11 +86,13 @@ func (r *channelRefund) readInput(ctx workflow.Context, raw []byte) (err error) 
 func (r *channelRefund) begin(ctx workflow.Context) error {
 	row, err := readRefund(ctx, r.key)
 	if failure, ok := errors.AsType[*temporal.ApplicationError](err); ok && failure.Type() == activities.ErrorNoRefund {
-		return refusal(contract.NewError(contract.CodeNotFound, contract.RetryNever,
+		r.missing = refusal(contract.NewError(contract.CodeNotFound, contract.RetryNever,
 			"there is no refund "+r.key.RefundID+": it was never accepted", nil))
+		awaitHandlers(ctx)
+		return r.missing
 	}
 	if err != nil {
-		return err
+		panic(err)
 	}
 	r.obey(ctx, row)
 	r.known = true
@@ -134,7 +138,8 @@ func (r *channelRefund) collect(ctx workflow.Context) {
 		} else if !temporal.IsCanceledError(err) {
 			// It never gives up by itself: only a fault of the program or the schema ends it. A person can let it go on.
 			workflow.GetLogger(ctx).Error("Following the refund ended", "error", err)
-			r.gaveUp, r.row.NeedsReview = true, true
+			r.gaveUp = true
+			r.reread(ctx)
 			r.showAttributes(ctx)
 		}
 	}
@@ -142,9 +147,18 @@ func (r *channelRefund) collect(ctx workflow.Context) {
 }
 
 func (r *channelRefund) reread(ctx workflow.Context) {
+	if err := r.calls.Lock(ctx); err != nil {
+		panic(err)
+	}
+	defer r.calls.Unlock()
 	if row, err := readRefund(ctx, r.key); err == nil {
 		r.obey(ctx, row)
 	}
+}
+
+// needsPerson says whether somebody must look at the refund: the row says so, or the run waits for a decision.
+func (r *channelRefund) needsPerson() bool {
+	return r.row.NeedsReview || r.gaveUp && r.row.State.Open()
 }
 
 func (r *channelRefund) await(ctx workflow.Context) {
@@ -159,10 +173,14 @@ func (r *channelRefund) await(ctx workflow.Context) {
 
 // finished waits for handlers that are still answering and reports whether nothing arrived meanwhile.
 func (r *channelRefund) finished(ctx workflow.Context) bool {
+	awaitHandlers(ctx)
+	return !r.stirred && r.notices.Len() == 0 && r.resolutions.Len() == 0 && !r.row.State.Open()
+}
+
+func awaitHandlers(ctx workflow.Context) {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		panic(err)
 	}
-	return !r.stirred && r.notices.Len() == 0 && r.resolutions.Len() == 0 && !r.row.State.Open()
 }
 
 func (r *channelRefund) result() *contract.RefundResult {

@@ -82,7 +82,7 @@ func (j *meteredJob) awaitCharge(ctx workflow.Context, _ converter.RawValue) (co
 	case j.charge.Verdict == activities.Refused && j.charge.Why == activities.WhyConflict:
 		return verdict, refusal(contract.ConflictOf(j.job))
 	case j.orderRefusal() != nil:
-		return verdict, j.orderRefusal()
+		return verdict, refusal(j.orderRefusal())
 	case j.charge.Verdict == activities.Refused:
 		verdict.Verdict, verdict.Reason = contract.VerdictDeclined, declinedInWords(j.job, *j.charge)
 	case j.charge.Verdict == activities.Applied && !j.toldCharged:
@@ -247,6 +247,9 @@ func (j *meteredJob) status() contract.JobStatus {
 	status := contract.JobStatus{
 		State: j.state(), Money: j.row.Money(), Attempt: j.row.Attempts, WaitsFor: j.waitsFor(),
 		RefundID: j.moved.RefundID, Note: j.moved.Refusal,
+	}
+	if status.State == contract.StateSucceeded {
+		status.Note = ""
 	}
 	if current := j.current(); current != nil {
 		status.Attempt = current.number

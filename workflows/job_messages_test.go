@@ -93,16 +93,16 @@ func TestAwaitChargeRejectsAnotherJobUnderThisID(t *testing.T) {
 		change func(*contract.Job)
 		want   contract.Code
 	}{
-		"cost":                        {func(j *contract.Job) { j.Cost = 41 }, contract.CodeConflict},
-		"account":                     {func(j *contract.Job) { j.Account = "other" }, contract.CodeConflict},
-		"activity":                    {func(j *contract.Job) { j.Work.Activity = "Other" }, contract.CodeConflict},
-		"queue":                       {func(j *contract.Job) { j.Work.TaskQueue = "other" }, contract.CodeConflict},
-		"input":                       {func(j *contract.Job) { j.Work.Input = json.RawMessage("1") }, contract.CodeConflict},
-		"order":                       {func(j *contract.Job) { j.OrderID = "o1" }, contract.CodeConflict},
-		"job id":                      {func(j *contract.Job) { j.JobID = "j2" }, contract.CodeConflict},
-		"tenant":                      {func(j *contract.Job) { j.Tenant = "other" }, contract.CodeConflict},
-		"what breaks the contract":    {func(j *contract.Job) { j.Cost = -1 }, contract.CodeBadInput},
-		"what asks for a later stage": {func(j *contract.Job) { j.RefundTo = contract.RefundToSource }, contract.CodeBadInput},
+		"cost":                     {func(j *contract.Job) { j.Cost = 41 }, contract.CodeConflict},
+		"account":                  {func(j *contract.Job) { j.Account = "other" }, contract.CodeConflict},
+		"activity":                 {func(j *contract.Job) { j.Work.Activity = "Other" }, contract.CodeConflict},
+		"queue":                    {func(j *contract.Job) { j.Work.TaskQueue = "other" }, contract.CodeConflict},
+		"input":                    {func(j *contract.Job) { j.Work.Input = json.RawMessage("1") }, contract.CodeConflict},
+		"order":                    {func(j *contract.Job) { j.OrderID = "o1" }, contract.CodeConflict},
+		"job id":                   {func(j *contract.Job) { j.JobID = "j2" }, contract.CodeConflict},
+		"tenant":                   {func(j *contract.Job) { j.Tenant = "other" }, contract.CodeConflict},
+		"what breaks the contract": {func(j *contract.Job) { j.Cost = -1 }, contract.CodeBadInput},
+		"a refund to no source":    {func(j *contract.Job) { j.RefundTo = contract.RefundToSource }, contract.CodeBadInput},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, delivers(5*time.Second, 1))

@@ -168,8 +168,12 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 	}
 	j.charge = &answer
 	if wrong := j.orderRefusal(); wrong != nil {
-		j.finished(ctx)
-		return wrong
+		quiet := j.finished(ctx) && !j.addressed()
+		if quiet || j.refused != nil || !j.adoptNamed(ctx) {
+			return refusal(wrong)
+		}
+		j.refused = wrong
+		return j.begin(ctx)
 	}
 	takenUp := answer.Verdict == activities.Already
 	if answer.Verdict == activities.Refused && answer.Why == activities.WhyConflict {
@@ -362,9 +366,9 @@ func (j *meteredJob) orderRefusal() error {
 	if j.charge.Why != activities.WhyUnknownOrder && j.charge.Why != activities.WhyOtherAccount {
 		return nil
 	}
-	return refusal(contract.NewError(contract.CodeBadInput, contract.RetryNewKey, fmt.Sprintf(
+	return contract.NewError(contract.CodeBadInput, contract.RetryNewKey, fmt.Sprintf(
 		"orderId must name an order of account %s, which %s is not: refundTo \"source\" sends the refund through it",
-		j.job.Account, j.job.OrderID), nil))
+		j.job.Account, j.job.OrderID), nil)
 }
 
 // source is the order through which a refund leaves, none where it stays on the account.

@@ -44,7 +44,8 @@ func (r *channelRefund) resolveRefund(
 	if err := workflow.ExecuteLocalActivity(moneyCall(ctx), refundActivities.ResolveRefund, request).Get(ctx, &answer); err != nil {
 		panic(err)
 	}
-	if answer.Verdict == activities.Applied {
+	// Applied or already so: the answer to the call that applied it may have been lost.
+	if answer.Outcome == contract.ResolutionApplied {
 		r.gaveUp = false
 		r.stopFollowing()
 	}

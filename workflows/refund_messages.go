@@ -54,8 +54,11 @@ func (r *channelRefund) resolveByUpdate(
 	if err != nil {
 		return contract.RefundResolutionAnswer{}, refusal(err)
 	}
-	if err := workflow.Await(own, func() bool { return r.known }); err != nil {
+	if err := workflow.Await(own, func() bool { return r.known || r.missing != nil }); err != nil {
 		return contract.RefundResolutionAnswer{}, err
+	}
+	if r.missing != nil {
+		return contract.RefundResolutionAnswer{}, r.missing
 	}
 	answer := r.resolveRefund(own, activities.ResolveRefundRequest{Resolution: decision})
 	if answer.Verdict == activities.Refused || answer.Outcome == contract.ResolutionRefused {
@@ -116,17 +119,20 @@ func (r *channelRefund) status() contract.RefundStatus {
 	row := r.row
 	status := contract.RefundStatus{
 		State: row.State, Since: row.Updated, NextLook: row.NextLook, LookUntil: row.LookUntil,
-		NeedsReview: row.NeedsReview, Actions: row.State.Actions(), Amount: row.Amount, Currency: row.Currency,
+		NeedsReview: r.needsPerson(), Actions: row.State.Actions(), Amount: row.Amount, Currency: row.Currency,
 		Credits: row.Credits, ChannelRef: row.ChannelRef,
 	}
-	status.DidItHappen, status.Known = refundInWords(row)
+	if r.gaveUp || !row.State.Open() {
+		status.NextLook, status.LookUntil = time.Time{}, time.Time{}
+	}
+	status.DidItHappen, status.Known = refundInWords(row, r.following != nil)
 	switch {
 	case !r.known:
 		status.WaitsFor, status.Then = "its row", "it is sent"
 	case !row.State.Open():
 		status.WaitsFor, status.Then = "nothing", "nothing more: this is final"
 	case r.gaveUp:
-		status.WaitsFor = "a person's decision: resolve with settle, release, extend or, in time, resend"
+		status.WaitsFor = "a person's decision: resolve with " + actionsInWords(status.Actions)
 		status.Then = "what the person decides"
 	case row.State == contract.RefundAccepted:
 		status.WaitsFor, status.Then = "being sent", "the channel is asked "+r.scheduleInWords()
@@ -144,9 +150,30 @@ func (r *channelRefund) scheduleInWords() string {
 	return r.schedule
 }
 
-func refundInWords(row activities.RefundRow) (happened, known string) {
+// actionsInWords lists what a person can choose from.
+func actionsInWords(actions []contract.RefundAction) string {
+	words := ""
+	for i, action := range actions {
+		switch {
+		case i > 0 && i == len(actions)-1:
+			words += " or "
+		case i > 0:
+			words += ", "
+		}
+		words += string(action)
+	}
+	return words
+}
+
+// refundInWords says whether the money went back and how that is known. While an activity sends the refund, it may be
+// further than the row says.
+func refundInWords(row activities.RefundRow, following bool) (happened, known string) {
 	switch row.State {
 	case contract.RefundAccepted:
+		if following {
+			return "Not as far as is known: it is accepted here and on its way to the channel.",
+				"The channel has not answered yet."
+		}
 		return "No: it is accepted here and not sent yet.", "Nothing was sent to the channel."
 	case contract.RefundUnknown:
 		return "Unknown: it was sent, and no acknowledgement came back.",

@@ -22,8 +22,8 @@ WITH args AS (
             OR args.channel_ref <> '' AND refund.channel_ref <> '' AND args.channel_ref <> refund.channel_ref
             OR args.currency <> '' AND (args.amount, args.currency) <> (refund.amount, refund.currency)
             THEN 'evidence_mismatch'
-        WHEN args.outcome IN ('pending', 'succeeded')
-            AND (args.currency = '' OR args.channel_ref = '' AND refund.channel_ref = '')
+        WHEN args.outcome IN ('pending', 'succeeded') AND args.channel_ref = '' AND refund.channel_ref = ''
+            OR args.outcome = 'succeeded' AND args.currency = ''
             THEN 'evidence_incomplete'
         WHEN args.outcome IN ('pending', 'succeeded') AND refund.state IN ('accepted', 'canceled')
             THEN 'refund_never_sent'
@@ -44,6 +44,12 @@ WITH args AS (
         CASE judged.effect WHEN 'acknowledge' THEN 'pending' WHEN 'settle' THEN 'succeeded' WHEN 'release' THEN 'failed'
             WHEN 'reverse' THEN 'reversed' ELSE judged.state END AS to_state,
         judged.effect IN ('release', 'reverse') AND judged.credits > 0 AS returns,
+        -- by the snapshot, which does not see an issue that was opened while this statement waited for the row
+        EXISTS (SELECT FROM reclaim.issues WHERE issues.tenant_id = judged.tenant_id AND issues.subject_kind = 'refund'
+                AND issues.subject_id = judged.refund_id AND issues.state = 'open')
+            OR judged.needs_review AND EXISTS (SELECT FROM reclaim.refunds AS past
+                WHERE past.tenant_id = judged.tenant_id AND past.refund_id = judged.refund_id
+                    AND NOT past.needs_review AND past.event_seq <> judged.event_seq) AS has_issue,
         CASE WHEN judged.effect = 'reverse' THEN 'refund_reversed:' || judged.refund_id
             WHEN judged.effect NOT IN ('acknowledge', 'settle', 'release', 'record')
             THEN judged.effect || ':' || judged.refund_id || ':' || left(md5(concat_ws('|', args.outcome, args.number,
@@ -61,28 +67,33 @@ WITH args AS (
     ON CONFLICT DO NOTHING
     RETURNING issue_id
 ), news AS MATERIALIZED (
-    SELECT (verdict.to_state <> verdict.state OR (args.outcome, args.code) <> (verdict.last_outcome, verdict.last_code)
-        OR args.sends > 0) AND (NOT verdict.contradicts OR EXISTS (SELECT FROM opened)) AS told
+    SELECT CASE WHEN verdict.contradicts THEN EXISTS (SELECT FROM opened)
+        ELSE verdict.to_state <> verdict.state OR (args.outcome, args.code) <> (verdict.last_outcome, verdict.last_code)
+            OR args.sends > 0 END AS told
     FROM verdict, args
 ), changed AS (
+    -- Postgres holds the CHECKs against a new row made from the snapshot's before it sees that the row has moved on, so
+    -- every column that a CHECK ties to the state is written from the locked row.
     UPDATE reclaim.refunds SET
         state = verdict.to_state,
-        channel_ref = CASE WHEN refunds.channel_ref = '' AND NOT verdict.contradicts THEN args.channel_ref
-            ELSE refunds.channel_ref END,
-        needs_review = CASE WHEN verdict.issue_id IS NOT NULL THEN refunds.needs_review OR EXISTS (SELECT FROM opened)
-            WHEN verdict.effect IN ('settle', 'release') THEN false ELSE refunds.needs_review END,
-        last_checked_at = CASE WHEN args.source IN ('create', 'query') THEN verdict.at ELSE refunds.last_checked_at END,
-        look_count = refunds.look_count + CASE WHEN args.source = 'query' THEN 1 ELSE 0 END,
+        channel_ref = CASE WHEN verdict.channel_ref = '' AND NOT verdict.contradicts THEN args.channel_ref
+            ELSE verdict.channel_ref END,
+        needs_review = CASE WHEN verdict.issue_id IS NOT NULL THEN verdict.needs_review OR EXISTS (SELECT FROM opened)
+            WHEN verdict.effect IN ('settle', 'release') THEN verdict.has_issue ELSE verdict.needs_review END,
+        send_count = verdict.send_count,
+        first_sent_at = verdict.first_sent_at,
+        last_checked_at = CASE WHEN args.source IN ('create', 'query') THEN verdict.at ELSE verdict.last_checked_at END,
+        look_count = verdict.look_count + CASE WHEN args.source = 'query' THEN 1 ELSE 0 END,
         next_look_at = CASE WHEN verdict.to_state NOT IN ('accepted', 'unknown', 'pending') THEN NULL
             WHEN args.next_look_us > 0 THEN verdict.at + args.next_look_us * interval '1 microsecond'
-            ELSE refunds.next_look_at END,
-        resend_requested = refunds.resend_requested AND verdict.to_state = 'unknown',
-        event_seq = refunds.event_seq + CASE WHEN news.told THEN 1 ELSE 0 END,
-        last_outcome = CASE WHEN news.told THEN args.outcome ELSE refunds.last_outcome END,
-        last_code = CASE WHEN news.told THEN args.code ELSE refunds.last_code END,
-        succeeded_at = CASE WHEN verdict.effect = 'settle' THEN verdict.at ELSE refunds.succeeded_at END,
-        returned_at = CASE WHEN verdict.effect IN ('release', 'reverse') THEN verdict.at ELSE refunds.returned_at END,
-        updated_at = CASE WHEN news.told THEN verdict.at ELSE refunds.updated_at END
+            ELSE verdict.next_look_at END,
+        resend_requested = verdict.resend_requested AND verdict.to_state = 'unknown',
+        event_seq = verdict.event_seq + CASE WHEN news.told THEN 1 ELSE 0 END,
+        last_outcome = CASE WHEN news.told THEN args.outcome ELSE verdict.last_outcome END,
+        last_code = CASE WHEN news.told THEN args.code ELSE verdict.last_code END,
+        succeeded_at = CASE WHEN verdict.effect = 'settle' THEN verdict.at ELSE verdict.succeeded_at END,
+        returned_at = CASE WHEN verdict.effect IN ('release', 'reverse') THEN verdict.at ELSE verdict.returned_at END,
+        updated_at = CASE WHEN news.told THEN verdict.at ELSE verdict.updated_at END
     FROM verdict, args, news
     WHERE refunds.tenant_id = verdict.tenant_id AND refunds.refund_id = verdict.refund_id
         AND (news.told OR args.source IN ('create', 'query'))
@@ -94,21 +105,28 @@ WITH args AS (
         args.outcome, args.channel_ref, CASE WHEN args.currency <> '' THEN args.amount END, nullif(args.currency, ''),
         args.code, args.evidence, args.sends, args.actor, coalesce(args.observed_at, verdict.at)
     FROM changed, verdict, args, news WHERE news.told
+), held AS MATERIALIZED (
+    -- the order's CHECKs too are first held against the snapshot's row
+    SELECT * FROM reclaim.orders
+    WHERE orders.tenant_id = @tenant_id AND orders.order_id = (SELECT verdict.order_id FROM verdict
+        WHERE verdict.effect IN ('settle', 'release', 'reverse'))
+    FOR UPDATE
 ), counted AS (
     UPDATE reclaim.orders SET
-        reserved = orders.reserved - CASE WHEN verdict.effect IN ('settle', 'release') THEN verdict.amount ELSE 0 END,
-        refunded = orders.refunded
+        reserved = held.reserved - CASE WHEN verdict.effect IN ('settle', 'release') THEN verdict.amount ELSE 0 END,
+        refunded = held.refunded
             + CASE verdict.effect WHEN 'settle' THEN verdict.amount WHEN 'reverse' THEN -verdict.amount ELSE 0 END,
-        reserved_credits = orders.reserved_credits
+        reserved_credits = held.reserved_credits
             - CASE WHEN verdict.effect IN ('settle', 'release') THEN verdict.credits ELSE 0 END,
-        refunded_credits = orders.refunded_credits
+        refunded_credits = held.refunded_credits
             + CASE verdict.effect WHEN 'settle' THEN verdict.credits WHEN 'reverse' THEN -verdict.credits ELSE 0 END
-    FROM verdict
-    WHERE verdict.effect IN ('settle', 'release', 'reverse')
-        AND orders.tenant_id = verdict.tenant_id AND orders.order_id = verdict.order_id
+    FROM verdict, held
+    WHERE orders.tenant_id = held.tenant_id AND orders.order_id = held.order_id
+    RETURNING orders.order_id
 ), moved AS (
+    -- after the order, as everywhere: whoever accepts a refund has the order's lock when asking for the account's
     UPDATE reclaim.accounts SET balance = accounts.balance + verdict.credits, seq = accounts.seq + 1
-    FROM verdict
+    FROM verdict, counted
     WHERE verdict.returns AND accounts.tenant_id = verdict.tenant_id AND accounts.account_id = verdict.account_id
     RETURNING accounts.tenant_id, accounts.account_id, accounts.balance, accounts.seq
 ), entry AS (

@@ -79,7 +79,9 @@ WITH args AS (
         ELSE 'wrong_state' END AS answer
     FROM refund JOIN reclaim.orders USING (tenant_id, order_id)
 ), changed AS (
-    UPDATE reclaim.refunds SET state = 'canceled', returned_at = verdict.at, needs_review = false,
+    UPDATE reclaim.refunds SET state = 'canceled', returned_at = verdict.at,
+        needs_review = EXISTS (SELECT FROM reclaim.issues WHERE issues.tenant_id = verdict.tenant_id
+            AND issues.subject_kind = 'refund' AND issues.subject_id = verdict.refund_id AND issues.state = 'open'),
         event_seq = refunds.event_seq + 1, last_outcome = 'canceled', last_code = '', updated_at = verdict.at
     FROM verdict
     WHERE verdict.answer = 'applied'
@@ -96,9 +98,11 @@ WITH args AS (
         reserved_credits = orders.reserved_credits - changed.credits
     FROM changed
     WHERE orders.tenant_id = changed.tenant_id AND orders.order_id = changed.order_id
+    RETURNING orders.order_id
 ), moved AS (
+    -- after the order, as everywhere: whoever accepts a refund has the order's lock when asking for the account's
     UPDATE reclaim.accounts SET balance = accounts.balance + changed.credits, seq = accounts.seq + 1
-    FROM changed, verdict
+    FROM changed, verdict, counted
     WHERE changed.credits > 0 AND accounts.tenant_id = changed.tenant_id AND accounts.account_id = verdict.account_id
     RETURNING accounts.tenant_id, accounts.account_id, accounts.balance, accounts.seq
 ), entry AS (
@@ -122,7 +126,9 @@ WHERE tenant_id = @tenant_id AND refund_id = @refund_id AND NOT needs_review
 WITH args AS (
     SELECT @give_up_us::bigint AS give_up_us, @resend::boolean AS resend
 )
-UPDATE reclaim.refunds SET needs_review = false, next_look_at = clock_timestamp(),
+UPDATE reclaim.refunds SET next_look_at = clock_timestamp(),
+    needs_review = EXISTS (SELECT FROM reclaim.issues WHERE issues.tenant_id = refunds.tenant_id
+        AND issues.subject_kind = 'refund' AND issues.subject_id = refunds.refund_id AND issues.state = 'open'),
     look_until = clock_timestamp() + args.give_up_us * interval '1 microsecond',
     resend_requested = args.resend, updated_at = clock_timestamp()
 FROM args WHERE refunds.tenant_id = @tenant_id AND refunds.refund_id = @refund_id;

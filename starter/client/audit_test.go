@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -39,9 +40,53 @@ func soundLedger(t *testing.T) *ledger {
 	l.settle("debtor")                         // 5: to −10
 	l.topUp("acme", "team-2", 3, "order-3")    // 6: still a debt
 	l.topUp("other", "a", 7, "order-1")
+	l.orders()
 	_, err := l.store.Pool.Exec(l.ctx, "INSERT INTO reclaim.accounts (tenant_id, account_id, asset) VALUES ('acme', 'empty', 'CREDIT')")
 	require.NoError(t, err)
 	return l
+}
+
+// orders adds orders and refunds in every state, all on the account shop.
+func (l *ledger) orders() {
+	l.t.Helper()
+	for _, order := range []contract.Order{orderOf("o-1", 10_000, 100), orderOf("o-2", 1000, 10)} { // entries 1 and 2
+		order.Account = "shop"
+		_, err := l.AddOrder(l.ctx, order)
+		require.NoError(l.t, err)
+	}
+	accept := func(id, order string, amount, credits int64) {
+		l.t.Helper()
+		row, err := l.store.AcceptRefund(l.ctx, db.AcceptRefundParams{
+			TenantID: "acme", RefundID: id, OrderID: order, Actor: "test", Key: id, Fingerprint: "f", Amount: &amount,
+			Credits: &credits, Reason: "asked for", RetentionUs: 1e12, NotAfter: l.store.NotAfter(),
+		})
+		require.NoError(l.t, err)
+		require.Equal(l.t, "applied", row.Answer)
+	}
+	accept("open", "o-1", 1000, 10)    // 3
+	accept("pending", "o-1", 1000, 10) // 4
+	l.send("pending")
+	l.hears("pending", "create", "pending", "")
+	accept("done", "o-1", 2000, 20) // 5
+	l.send("done")
+	l.hears("done", "create", "succeeded", "")
+	accept("failed", "o-1", 1000, 10) // 6
+	l.send("failed")
+	l.hears("failed", "create", "failed", "closed") // 7
+	accept("reversed", "o-1", 1000, 10)             // 8
+	l.send("reversed")
+	l.hears("reversed", "create", "succeeded", "")
+	l.hears("reversed", "notice", "failed", "returned") // 9
+	accept("free", "o-1", 500, 0)
+	l.send("free")
+	l.charge("shop", "paid-back", 5)                             // 10
+	l.refund("paid-back", 0, "")                                 // 11
+	l.jobRefund("paid-back", "o-1", 5)                           // 12
+	accept("canceled", "o-2", 100, 1)                            // 13
+	_, err := l.store.CancelRefund(l.ctx, db.CancelRefundParams{ // 14
+		TenantID: "acme", RefundID: "canceled", Actor: "ann", Reason: "withdrawn",
+	})
+	require.NoError(l.t, err)
 }
 
 func TestAuditFindsNothingInASoundLedger(t *testing.T) {
@@ -51,7 +96,9 @@ func TestAuditFindsNothingInASoundLedger(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, report.Sound, "%+v", report.Breaks)
 	assert.Empty(t, report.Breaks)
-	assert.Equal(t, [4]int64{4, 18, 8, 5}, [4]int64{report.Accounts, report.Entries, report.Jobs, report.Operations})
+	assert.Equal(t, [6]int64{5, 32, 9, 2, 8, 15}, [6]int64{
+		report.Accounts, report.Entries, report.Jobs, report.Orders, report.Refunds, report.Operations,
+	})
 	assert.False(t, report.TakenAt.IsZero())
 	assert.False(t, report.Runs.Checked, "there is no Temporal")
 	assert.NotEmpty(t, report.Runs.Problem)
@@ -68,11 +115,29 @@ func TestAuditFindsNothingInASoundLedger(t *testing.T) {
 type tampering struct {
 	name   string
 	sql    string
-	breaks []client.AuditBreak // check, account, entry and job of each, in the order of the report
+	breaks []client.AuditBreak // check and subject of each
 }
 
 func at(check, account string, seq int64, job string) client.AuditBreak {
 	return client.AuditBreak{Check: check, Tenant: "acme", Account: account, Seq: seq, JobID: job}
+}
+
+// ofOrder is a break of an order, or of a refund of it.
+func ofOrder(check, account, order, refund string) client.AuditBreak {
+	return client.AuditBreak{Check: check, Tenant: "acme", Account: account, OrderID: order, RefundID: refund}
+}
+
+// ofEntry is a break of an entry on the account shop that names an order and a refund.
+func ofEntry(check string, seq int64, order, refund string) client.AuditBreak {
+	return client.AuditBreak{Check: check, Tenant: "acme", Account: "shop", Seq: seq, OrderID: order, RefundID: refund}
+}
+
+// ofJobRefund is a break of the refund of a job, or of its entry.
+func ofJobRefund(check string, seq int64, job string) client.AuditBreak {
+	return client.AuditBreak{
+		Check: check, Tenant: "acme", Account: "shop", Seq: seq, JobID: job, OrderID: "o-1",
+		RefundID: contract.JobRefundNumber("acme", "paid-back"),
+	}
 }
 
 var tamperings = []tampering{
@@ -179,6 +244,119 @@ var tamperings = []tampering{
 		[]client.AuditBreak{at("entry_operation", "team-2", 6, ""), at("operation_entry", "team-2", 1, "")}},
 	{"an operation is of another kind than its entry", `UPDATE reclaim.operations SET kind = 'adjust' WHERE key = 'order-2'`,
 		[]client.AuditBreak{at("operation_entry", "team-2", 1, "")}},
+	{"an order's operation is of another kind", `UPDATE reclaim.operations SET kind = 'topup' WHERE key = 'order o-1'`,
+		[]client.AuditBreak{at("operation_entry", "o-1", 1, ""), at("entry_operation", "shop", 1, "")}},
+	{"two orders' operations changed places", `
+		UPDATE reclaim.operations SET entry_seq = 3 - entry_seq WHERE kind = 'order'`,
+		[]client.AuditBreak{at("operation_entry", "shop", 1, ""), at("operation_entry", "shop", 2, "")}},
+	{"a refund's operation names another", `UPDATE reclaim.operations SET subject_id = 'ghost' WHERE key = 'open'`,
+		[]client.AuditBreak{at("operation_subject", "", 0, "")}},
+	{"an order is gone", `DELETE FROM reclaim.orders WHERE order_id = 'o-2'`,
+		[]client.AuditBreak{
+			at("operation_subject", "", 2, ""), at("operation_entry", "", 2, ""), at("entry_operation", "shop", 2, ""),
+			ofEntry("entry_order", 2, "o-2", ""), ofEntry("entry_order", 13, "o-2", "canceled"),
+			ofEntry("entry_order", 14, "o-2", "canceled"), ofOrder("refund_order", "", "o-2", "canceled"),
+		}},
+	{"an order belongs to another account", `UPDATE reclaim.orders SET account_id = 'team-1' WHERE order_id = 'o-2'`,
+		[]client.AuditBreak{
+			at("operation_entry", "team-1", 2, ""), at("entry_operation", "shop", 2, ""),
+			ofEntry("entry_order", 2, "o-2", ""), ofEntry("entry_order", 13, "o-2", "canceled"),
+			ofEntry("entry_order", 14, "o-2", "canceled"),
+		}},
+	{"an order reserves more", `UPDATE reclaim.orders SET reserved = reserved + 1 WHERE order_id = 'o-1'`,
+		[]client.AuditBreak{ofOrder("order_reserved", "shop", "o-1", "")}},
+	{"an order reserves other credits", `UPDATE reclaim.orders SET reserved_credits = 0 WHERE order_id = 'o-1'`,
+		[]client.AuditBreak{ofOrder("order_reserved", "shop", "o-1", "")}},
+	{"an order forgets what went back", `UPDATE reclaim.orders SET refunded = 0 WHERE order_id = 'o-1'`,
+		[]client.AuditBreak{ofOrder("order_refunded", "shop", "o-1", "")}},
+	{"an order forgets the credits", `UPDATE reclaim.orders SET refunded_credits = 0 WHERE order_id = 'o-1'`,
+		[]client.AuditBreak{ofOrder("order_refunded", "shop", "o-1", "")}},
+	{"less was paid than went back", `UPDATE reclaim.orders SET paid = 4000 WHERE order_id = 'o-1'`,
+		[]client.AuditBreak{ofOrder("order_capacity", "shop", "o-1", "")}},
+	{"an order's sums are beyond int64", `
+		UPDATE reclaim.orders SET reserved = 9223372036854775807, refunded = 9223372036854775807 WHERE order_id = 'o-2'`,
+		[]client.AuditBreak{
+			ofOrder("order_reserved", "shop", "o-2", ""), ofOrder("order_refunded", "shop", "o-2", ""),
+			ofOrder("order_capacity", "shop", "o-2", ""),
+		}},
+	{"an order bought other credits", `UPDATE reclaim.orders SET credits = credits + 1 WHERE order_id = 'o-2'`,
+		[]client.AuditBreak{ofOrder("order_entry", "shop", "o-2", "")}},
+	{"an order's topup names another", `UPDATE reclaim.ledger_entries SET order_id = 'o-1' WHERE account_id = 'shop' AND seq = 2`,
+		[]client.AuditBreak{
+			ofOrder("order_entry", "shop", "o-1", ""), ofOrder("order_entry", "shop", "o-2", ""),
+			at("operation_entry", "shop", 2, ""),
+		}},
+	{"a refund is gone", `DELETE FROM reclaim.refunds WHERE refund_id = 'canceled'`,
+		[]client.AuditBreak{
+			ofEntry("entry_refund", 13, "o-2", "canceled"), ofEntry("entry_refund", 14, "o-2", "canceled"),
+			ofOrder("event_refund", "", "", "canceled"), ofOrder("event_refund", "", "", "canceled"),
+			at("operation_subject", "", 0, ""),
+		}},
+	{"a refund's credits are changed", `UPDATE reclaim.refunds SET credits = 2 WHERE refund_id = 'canceled'`,
+		[]client.AuditBreak{
+			ofEntry("entry_credits", 13, "o-2", "canceled"), ofEntry("entry_credits", 14, "o-2", "canceled"),
+		}},
+	{"a payout names another order", `UPDATE reclaim.ledger_entries SET order_id = 'o-2' WHERE account_id = 'shop' AND seq = 3`,
+		[]client.AuditBreak{ofEntry("entry_names", 3, "o-2", "open")}},
+	{"a payout names no order", `UPDATE reclaim.ledger_entries SET order_id = NULL WHERE account_id = 'shop' AND seq = 3`,
+		[]client.AuditBreak{ofEntry("entry_names", 3, "", "open")}},
+	{"a refund is in another currency", `UPDATE reclaim.refunds SET currency = 'usd' WHERE refund_id = 'open'`,
+		[]client.AuditBreak{ofOrder("refund_order", "shop", "o-1", "open")}},
+	{"a refund's job does not exist", `UPDATE reclaim.refunds SET job_id = 'nowhere' WHERE job_id = 'paid-back'`,
+		[]client.AuditBreak{ofJobRefund("refund_job", 0, "nowhere"), ofJobRefund("entry_names", 12, "paid-back")}},
+	{"a refund's job is another account's", `UPDATE reclaim.refunds SET job_id = 'run' WHERE job_id = 'paid-back'`,
+		[]client.AuditBreak{ofJobRefund("refund_job", 0, "run"), ofJobRefund("entry_names", 12, "paid-back")}},
+	{"a refund is of no money", `UPDATE reclaim.refunds SET amount = 0 WHERE refund_id = 'canceled'`,
+		[]client.AuditBreak{ofOrder("refund_amount", "shop", "o-2", "canceled")}},
+	{"a refund's state does not exist", `UPDATE reclaim.refunds SET state = 'limbo' WHERE refund_id = 'free'`,
+		[]client.AuditBreak{
+			ofOrder("refund_state", "shop", "o-1", "free"), ofOrder("order_reserved", "shop", "o-1", ""),
+			ofOrder("event_last", "", "o-1", "free"),
+		}},
+	{"a sent refund was never sent", `UPDATE reclaim.refunds SET first_sent_at = NULL WHERE refund_id = 'pending'`,
+		[]client.AuditBreak{ofOrder("refund_sent", "shop", "o-1", "pending")}},
+	{"an unsent refund was sent", `UPDATE reclaim.refunds SET send_count = 1, first_sent_at = now() WHERE refund_id = 'open'`,
+		[]client.AuditBreak{ofOrder("refund_sent", "shop", "o-1", "open")}},
+	{"a success without its time", `UPDATE reclaim.refunds SET succeeded_at = NULL WHERE refund_id = 'reversed'`,
+		[]client.AuditBreak{ofOrder("refund_end", "shop", "o-1", "reversed")}},
+	{"a release that was none", `UPDATE reclaim.refunds SET returned_at = now() WHERE refund_id = 'done'`,
+		[]client.AuditBreak{ofOrder("refund_end", "shop", "o-1", "done")}},
+	{"a success without a reference", `UPDATE reclaim.refunds SET channel_ref = '' WHERE refund_id = 'done'`,
+		[]client.AuditBreak{ofOrder("refund_reference", "shop", "o-1", "done")}},
+	{"credits came back of a refund that is on its way", `
+		INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, order_id, refund_id, reason)
+		SELECT tenant_id, account_id, 15, 'payout_return', 10, balance + 10, 'o-1', 'open', 'by hand' FROM reclaim.accounts
+		WHERE account_id = 'shop';
+		UPDATE reclaim.accounts SET balance = balance + 10, seq = 15 WHERE account_id = 'shop'`,
+		[]client.AuditBreak{ofOrder("refund_entries", "shop", "o-1", "open")}},
+	{"a goodwill refund took credits", `
+		INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, order_id, refund_id, reason)
+		SELECT tenant_id, account_id, 15, 'payout', -1, balance - 1, 'o-1', 'free', 'by hand' FROM reclaim.accounts
+		WHERE account_id = 'shop';
+		UPDATE reclaim.accounts SET balance = balance - 1, seq = 15 WHERE account_id = 'shop'`,
+		[]client.AuditBreak{ofOrder("refund_entries", "shop", "o-1", "free"), ofEntry("entry_credits", 15, "o-1", "free")}},
+	{"the credits of a refund that failed stay away", `
+		DELETE FROM reclaim.ledger_entries WHERE account_id = 'shop' AND seq = 14;
+		UPDATE reclaim.accounts SET balance = balance - 1, seq = 13 WHERE account_id = 'shop'`,
+		[]client.AuditBreak{ofOrder("refund_entries", "shop", "o-2", "canceled")}},
+	{"a reversal without an issue", `DELETE FROM reclaim.issues`,
+		[]client.AuditBreak{ofOrder("refund_issue", "shop", "o-1", "reversed")}},
+	{"events belong to no refund", `UPDATE reclaim.refund_events SET refund_id = 'ghost' WHERE refund_id = 'free'`,
+		[]client.AuditBreak{
+			ofOrder("event_refund", "", "", "ghost"), ofOrder("event_refund", "", "", "ghost"),
+			ofOrder("event_last", "", "o-1", "free"),
+		}},
+	{"an event is gone", `DELETE FROM reclaim.refund_events WHERE refund_id = 'done' AND seq = 2`,
+		[]client.AuditBreak{ofOrder("event_seq", "", "o-1", "done"), ofOrder("event_chain", "", "o-1", "done")}},
+	{"the first event is gone", `DELETE FROM reclaim.refund_events WHERE refund_id = 'done' AND seq = 1`,
+		[]client.AuditBreak{ofOrder("event_seq", "", "o-1", "done"), ofOrder("event_chain", "", "o-1", "done")}},
+	{"the last event is gone", `DELETE FROM reclaim.refund_events WHERE refund_id = 'done' AND seq = 3`,
+		[]client.AuditBreak{ofOrder("event_last", "", "o-1", "done")}},
+	{"an event begins elsewhere", `UPDATE reclaim.refund_events SET from_state = 'pending' WHERE refund_id = 'done' AND seq = 2`,
+		[]client.AuditBreak{ofOrder("event_chain", "", "o-1", "done")}},
+	{"a refund's state is moved without an event", `
+		UPDATE reclaim.refunds SET state = 'unknown' WHERE refund_id = 'pending'`,
+		[]client.AuditBreak{ofOrder("event_last", "", "o-1", "pending")}},
 }
 
 func TestAuditNamesEveryTampering(t *testing.T) {

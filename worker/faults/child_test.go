@@ -67,8 +67,9 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// startChild runs `worker run` on the stage's queue and waits until it polls. An empty databaseURL means the world's.
-func (s *stage) startChild(databaseURL string) *child {
+// startChild runs `worker run` on the stage's queue, with more of an environment, and waits until it polls. An empty
+// databaseURL means the world's.
+func (s *stage) startChild(databaseURL string, environment ...string) *child {
 	s.t.Helper()
 	if databaseURL == "" {
 		databaseURL = s.database.AppURL
@@ -81,6 +82,7 @@ func (s *stage) startChild(databaseURL string) *child {
 	}
 	c.cmd.Env = append(c.cmd.Env, "DATABASE_URL="+databaseURL, "TEMPORAL_ADDRESS="+s.address, "RECLAIM_TASK_QUEUE="+s.queue,
 		"RECLAIM_CONNECTIONS=4")
+	c.cmd.Env = append(c.cmd.Env, environment...)
 	c.cmd.Stderr = c.log
 	endWithParent(c.cmd)
 	require.NoError(s.t, c.cmd.Start())

@@ -248,9 +248,13 @@ func (s *stage) events(jobID string) []string {
 
 func (s *stage) history(jobID, runID string) []*historypb.HistoryEvent {
 	s.t.Helper()
+	return s.historyOf(contract.JobWorkflowID(s.tenant, jobID), runID)
+}
+
+func (s *stage) historyOf(workflowID, runID string) []*historypb.HistoryEvent {
+	s.t.Helper()
 	var events []*historypb.HistoryEvent
-	page := s.temporal.GetWorkflowHistory(s.ctx(), contract.JobWorkflowID(s.tenant, jobID), runID, false,
-		enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	page := s.temporal.GetWorkflowHistory(s.ctx(), workflowID, runID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for page.HasNext() {
 		event, err := page.Next()
 		require.NoError(s.t, err)
@@ -302,7 +306,7 @@ func (s *stage) checkUp() {
 	}
 	s.checkLedger()
 	for _, id := range s.jobs {
-		s.checkHistories(id)
+		s.checkHistories(contract.JobWorkflowID(s.tenant, id))
 	}
 	if s.t.Failed() {
 		for _, id := range s.jobs[:min(len(s.jobs), 10)] {
@@ -315,9 +319,13 @@ func (s *stage) checkUp() {
 func (s *stage) tell(jobID string) {
 	s.t.Logf("job %s: entries: %s; events: %q; the work was called %d times", jobID, s.story(jobID), s.events(jobID),
 		s.part(jobID).invocations())
-	for _, runID := range s.runs(jobID) {
+	s.tellHistories(contract.JobWorkflowID(s.tenant, jobID))
+}
+
+func (s *stage) tellHistories(workflowID string) {
+	for _, runID := range s.runsOf(workflowID) {
 		var line strings.Builder
-		for _, event := range s.history(jobID, runID) {
+		for _, event := range s.historyOf(workflowID, runID) {
 			fmt.Fprintf(&line, "\n%4d %s %s", event.GetEventId(), event.GetEventTime().AsTime().Format("04:05.000"), event.GetEventType())
 			if failed := event.GetWorkflowTaskFailedEventAttributes(); failed != nil {
 				fmt.Fprintf(&line, " %s %s", failed.GetCause(), failed.GetFailure().GetMessage())
@@ -347,7 +355,7 @@ WITH entry AS (
 ), moved AS (
 	SELECT job_id, coalesce(sum(amount), 0) AS net, count(*) FILTER (WHERE type = 'charge') AS charges,
 		count(*) FILTER (WHERE type = 'refund') AS refunds, count(*) FILTER (WHERE type = 'reclaim') AS reclaims
-	FROM entry WHERE job_id IS NOT NULL GROUP BY job_id
+	FROM entry WHERE job_id IS NOT NULL AND type IN ('charge', 'refund', 'reclaim') GROUP BY job_id
 )
 SELECT 'entry ' || account_id || '/' || seq || ' does not follow from the one before'
 FROM entry WHERE seq <> place OR balance_after <> balance_before + amount
@@ -380,13 +388,13 @@ func (s *stage) checkLedger() {
 	}
 }
 
-// checkHistories replays every run of the job and looks for workflow tasks that failed for other reasons than a message
-// that came in between.
-func (s *stage) checkHistories(jobID string) {
+// checkHistories replays every run under the workflow id and looks for workflow tasks that failed for other reasons than
+// a message that came in between.
+func (s *stage) checkHistories(workflowID string) {
 	s.t.Helper()
 	logger := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	for _, runID := range s.runs(jobID) {
-		events := s.history(jobID, runID)
+	for _, runID := range s.runsOf(workflowID) {
+		events := s.historyOf(workflowID, runID)
 		for _, event := range events {
 			failed := event.GetWorkflowTaskFailedEventAttributes()
 			switch {
@@ -395,24 +403,29 @@ func (s *stage) checkHistories(jobID string) {
 				failed.GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
 				failed.GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND:
 			default:
-				s.t.Errorf("job %s: workflow task failed: %s: %s", jobID, failed.GetCause(), failed.GetFailure().GetMessage())
+				s.t.Errorf("%s: workflow task failed: %s: %s", workflowID, failed.GetCause(), failed.GetFailure().GetMessage())
 			}
 		}
 		replayer := sdkworker.NewWorkflowReplayer()
 		workflows.Register(replayer)
 		err := replayer.ReplayWorkflowHistoryWithOptions(logger, &historypb.History{Events: events},
 			sdkworker.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{
-				ID: contract.JobWorkflowID(s.tenant, jobID), RunID: runID,
+				ID: workflowID, RunID: runID,
 			}})
-		assert.NoError(s.t, err, "replay run %s of job %s", runID, jobID)
+		assert.NoError(s.t, err, "replay run %s of %s", runID, workflowID)
 	}
 }
 
 // runs lists the ids of the job's runs that the visibility store knows.
 func (s *stage) runs(jobID string) []string {
 	s.t.Helper()
+	return s.runsOf(contract.JobWorkflowID(s.tenant, jobID))
+}
+
+func (s *stage) runsOf(workflowID string) []string {
+	s.t.Helper()
 	listed, err := s.temporal.ListWorkflow(s.ctx(), &workflowservice.ListWorkflowExecutionsRequest{
-		Query: fmt.Sprintf("WorkflowId = '%s'", contract.JobWorkflowID(s.tenant, jobID)),
+		Query: fmt.Sprintf("WorkflowId = '%s'", workflowID),
 	})
 	require.NoError(s.t, err)
 	var ids []string

@@ -2,10 +2,13 @@ package faults_test
 
 import (
 	"context"
+	"crypto/rand"
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,13 +18,15 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
+	"go.uber.org/zap"
 
 	"github.com/reclaimhq/reclaim/activities"
-	"github.com/reclaimhq/reclaim/activities/channel"
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/schematest"
 	reclaim "github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/worker/notices"
+	"github.com/reclaimhq/reclaim/worker/relay"
 	"github.com/reclaimhq/reclaim/workflows"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -94,6 +99,11 @@ type world struct {
 	store  *schema.Store
 	queue  string
 	crew   *crew
+	// postgres is a superuser's URL of the server that the database is on.
+	postgres string
+	// channels are those that workers in this process can reach, and door is where their notices are taken, if it is open.
+	channels *channels
+	door     string
 }
 
 // sharedWorld returns the world that all tests which break nothing share.
@@ -109,9 +119,19 @@ func sharedWorld(t *testing.T) *world {
 		require.NoError(t, err)
 		atExit = append([]func() error{temporal.Close}, atExit...)
 		w := newWorld(t, temporal.Address(), schematest.NewOn(t, postgres.SuperuserURL("postgres")), "shared")
+		w.postgres = postgres.SuperuserURL("postgres")
 		stop := w.startWorker(t, w.store, w.queue)
 		stopCrew := w.crew.start(t, w.address)
-		atExit = append([]func() error{func() error { stopCrew(); stop(); w.close(); return nil }}, atExit...)
+		stopRelay := w.startRelay(w.temporal)
+		closeDoor := w.openDoor()
+		atExit = append([]func() error{func() error {
+			closeDoor()
+			stopRelay()
+			stopCrew()
+			stop()
+			w.close()
+			return nil
+		}}, atExit...)
 		shared.world = w
 	})
 	require.NotNil(t, shared.world, "the shared servers did not start")
@@ -130,7 +150,7 @@ func startTemporal(ctx context.Context, options localstack.TemporalOptions) (*lo
 
 func newWorld(t *testing.T, address string, database *schematest.Database, name string) *world {
 	t.Helper()
-	w := &world{address: address, database: database, queue: "reclaim-" + name}
+	w := &world{address: address, database: database, queue: "reclaim-" + name, channels: newChannels()}
 	w.temporal = dial(t, address, 0)
 	var err error
 	w.direct, err = pgxpool.New(context.Background(), database.SuperuserURL)
@@ -169,9 +189,44 @@ func (w *world) startWorker(t *testing.T, store *schema.Store, queue string) (st
 		DeadlockDetectionTimeout: 20 * time.Second,
 	})
 	workflows.Register(worker)
-	workflows.RegisterActivities(worker, activities.NewJobs(store), activities.NewRefunds(store, channel.NewSet(nil)))
+	workflows.RegisterActivities(worker, activities.NewJobs(store), activities.NewRefunds(store, w.channels))
 	require.NoError(t, worker.Start())
 	return sync.OnceFunc(worker.Stop)
+}
+
+// apart gives a world of its own database and queue on the same servers, where nothing is carried out until its test
+// starts who does: a relay takes the rows of all tenants of its database.
+func (w *world) apart(t *testing.T) *world {
+	t.Helper()
+	other := newWorld(t, w.address, schematest.NewOn(t, w.postgres), strings.ToLower(rand.Text()[:12]))
+	other.postgres = w.postgres
+	t.Cleanup(other.close)
+	return other
+}
+
+// startRelay delivers the outbox through the Temporal client.
+func (w *world) startRelay(temporal client.Client) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { relay.New(w.store, temporal, w.queue, zap.NewNop()).Run(ctx) })
+	return sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// openDoor takes channels' notices as a worker process does.
+func (w *world) openDoor() (closeIt func()) {
+	server := httptest.NewServer(notices.Handler(activities.NewRefunds(w.store, w.channels), w.tell, zap.NewNop()))
+	w.door = server.URL
+	return server.Close
+}
+
+// tell signals a refund's run, which is started where there is none.
+func (w *world) tell(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice) error {
+	_, err := w.temporal.SignalWithStartWorkflow(ctx, contract.RefundWorkflowID(key.Tenant, key.RefundID),
+		contract.ChannelNoticeSignal, notice, client.StartWorkflowOptions{TaskQueue: w.queue}, contract.ChannelRefundWorkflow, key)
+	return err
 }
 
 // asker returns the client that a product would use.

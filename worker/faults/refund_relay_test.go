@@ -1,0 +1,195 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+
+	"github.com/reclaimhq/reclaim/activities/channel/simulator"
+	reclaim "github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// absentTemporal returns a client of a server that is away until it is let in.
+func (s *refundStage) absentTemporal() (absent client.Client, letIn func()) {
+	s.t.Helper()
+	port, err := localstack.FreePort()
+	require.NoError(s.t, err)
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	absent, err = client.NewLazyClient(client.Options{
+		HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	require.NoError(s.t, err)
+	s.t.Cleanup(absent.Close)
+	return absent, func() {
+		listener, err := net.Listen("tcp", address)
+		require.NoError(s.t, err)
+		s.t.Cleanup(func() { _ = listener.Close() })
+		go func() {
+			for {
+				near, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go s.forward(near)
+			}
+		}()
+	}
+}
+
+func (s *refundStage) forward(near net.Conn) {
+	defer func() { _ = near.Close() }()
+	far, err := net.Dial("tcp", s.address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = far.Close() }()
+	go func() {
+		_, _ = io.Copy(far, near)
+		_ = far.Close()
+	}()
+	_, _ = io.Copy(near, far)
+}
+
+// outboxRow is the refund's row in the outbox.
+type outboxRow struct {
+	attempts  int
+	lastError string
+	delivered bool
+	// due is how long it is until the next attempt.
+	due time.Duration
+}
+
+func (s *refundStage) outboxRow(subject string) (row outboxRow) {
+	s.t.Helper()
+	var due float64
+	require.NoError(s.t, s.direct.QueryRow(s.ctx(), `SELECT attempts, last_error, delivered_at IS NOT NULL,
+		extract(epoch FROM next_attempt_at - clock_timestamp()) FROM reclaim.outbox WHERE tenant_id = $1 AND subject_id = $2`,
+		s.tenant, subject).Scan(&row.attempts, &row.lastError, &row.delivered, &due))
+	row.due = time.Duration(due * float64(time.Second))
+	return row
+}
+
+func TestARefundAcceptedWhileTemporalIsAwayIsStartedOnceItIsBack(t *testing.T) {
+	s := newStageApart(t, "")
+	t.Cleanup(s.startWorker(t, s.store, s.queue))
+	absent, letIn := s.absentTemporal()
+	here := s.client
+	s.client = reclaim.New(absent, s.store, s.queue)
+	id := s.refund(6000, simulator.Script{})
+	s.client = here
+	t.Cleanup(s.startRelay(absent))
+	eventually(t, "the relay says what is wrong", func() bool { return s.outboxRow(id).lastError != "" })
+	assert.False(t, s.outboxRow(id).delivered)
+	assert.Equal(t, contract.RefundAccepted, s.refundState(id))
+	letIn()
+	s.refundEndsAs(id, contract.RefundSucceeded)
+	eventually(t, "the row is done with", func() bool { return s.outboxRow(id).delivered })
+	assert.Empty(t, s.outboxRow(id).lastError)
+	assert.Len(t, s.runsOf(contract.RefundWorkflowID(s.tenant, id)), 1)
+	s.assertSent(id, 1, 1)
+}
+
+func TestAnOutboxRowThatCannotBeDeliveredBacksOffAndHoldsUpNobody(t *testing.T) {
+	s := newStageApart(t, "")
+	absent, _ := s.absentTemporal()
+	s.client = reclaim.New(absent, s.store, s.queue)
+	for subject, row := range map[string][2]string{
+		"later":      {"start_job", `{}`},
+		"unreadable": {"start_refund", `refunds!`},
+		"missing":    {"start_refund", fmt.Sprintf(`{"tenant":%q,"refundId":"rf_missing"}`, s.tenant)},
+	} {
+		_, err := s.direct.Exec(s.ctx(), `INSERT INTO reclaim.outbox (kind, tenant_id, subject_id, payload) VALUES ($1, $2, $3, $4)`,
+			row[0], s.tenant, subject, row[1])
+		require.NoError(t, err)
+	}
+	id := s.refund(6000, simulator.Script{})
+	t.Cleanup(s.startWorker(t, s.store, s.queue))
+	began := time.Now()
+	t.Cleanup(s.startRelay(s.temporal))
+	s.refundEndsAs(id, contract.RefundSucceeded)
+	t.Logf("the refund behind three poisoned rows ended %s after the relay's start", time.Since(began).Round(time.Millisecond))
+	for _, subject := range []string{"later", "unreadable", "missing"} {
+		pauses := map[int]time.Duration{}
+		eventually(t, "the row has been tried three times", func() bool {
+			row := s.outboxRow(subject)
+			if row.lastError != "" {
+				pauses[row.attempts] = max(pauses[row.attempts], row.due)
+			}
+			// The pause after the third attempt; before it is deferred, the row is leased for longer.
+			return row.attempts == 3 && row.due < 5*time.Second
+		})
+		row := s.outboxRow(subject)
+		assert.False(t, row.delivered)
+		assert.NotEmpty(t, row.lastError)
+		assert.InDelta(t, 4, row.due.Seconds(), 2, "%s: the pauses double: %v", subject, pauses)
+		t.Logf("%s: %s", subject, row.lastError)
+	}
+}
+
+// counting counts how often each workflow is started.
+type counting struct {
+	client.Client
+	mu     sync.Mutex
+	starts map[string]int
+}
+
+func (c *counting) ExecuteWorkflow(
+	ctx context.Context, options client.StartWorkflowOptions, workflow any, args ...any,
+) (client.WorkflowRun, error) {
+	c.mu.Lock()
+	c.starts[options.ID]++
+	c.mu.Unlock()
+	return c.Client.ExecuteWorkflow(ctx, options, workflow, args...)
+}
+
+func TestTwoRelaysAtOnceStartEachRefundOnce(t *testing.T) {
+	const refunds = 60
+	s := newStageApart(t, "")
+	absent, _ := s.absentTemporal()
+	asker := reclaim.New(absent, s.store, s.queue)
+	var asking sync.WaitGroup
+	for n := range refunds {
+		s.refunds = append(s.refunds, s.number(n))
+		asking.Go(func() {
+			_, err := asker.RequestRefund(s.ctx(), s.request(n, 100))
+			assert.NoError(t, err)
+		})
+	}
+	asking.Wait()
+	t.Cleanup(s.startWorker(t, s.store, s.queue))
+	relays := []*counting{{Client: s.temporal, starts: map[string]int{}}, {Client: s.temporal, starts: map[string]int{}}}
+	for _, one := range relays {
+		t.Cleanup(s.startRelay(one))
+	}
+	for n := range refunds {
+		s.refundEndsAs(s.number(n), contract.RefundSucceeded)
+	}
+	eventually(t, "the outbox is empty", func() bool {
+		return value[int](s.stage, `SELECT count(*) FROM reclaim.outbox WHERE delivered_at IS NULL`) == 0
+	})
+	for n := range refunds {
+		id, starts := contract.RefundWorkflowID(s.tenant, s.number(n)), 0
+		for _, one := range relays {
+			one.mu.Lock()
+			starts += one.starts[id]
+			one.mu.Unlock()
+		}
+		assert.Equal(t, 1, starts, id)
+		assert.Len(t, s.runsOf(id), 1)
+	}
+	t.Logf("of %d refunds one relay started %d and the other %d", refunds, len(relays[0].starts), len(relays[1].starts))
+	assert.Equal(t, capacity{refunded: refunds * 100}, s.capacity())
+}
