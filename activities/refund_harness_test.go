@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,10 +14,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/reclaimhq/reclaim/activities"
 	"github.com/reclaimhq/reclaim/activities/channel"
 	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/schema/schematest"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
@@ -524,4 +527,24 @@ func (c *counted) addAll(by map[string]int) {
 	for what, n := range maps.Clone(by) {
 		c.add(what, n)
 	}
+}
+
+// refundsBehind gives a proxy in front of the database and the activities of refunds behind it.
+func (w *world) refundsBehind(far channel.Channel, connections int32) (*schematest.LossyProxy, *activities.Refunds) {
+	w.t.Helper()
+	proxy := schematest.NewLossyProxy(w.t, w.database.Address)
+	return proxy, activities.NewRefunds(openStore(w.t, proxy.URL(w.database.AppURL), connections), channels(far))
+}
+
+// untilWritten repeats a call while the database fails it.
+func untilWritten[A any](call func() (A, error)) (answer A, failures int, err error) {
+	for range 200 {
+		answer, err = call()
+		failure, ok := errors.AsType[*temporal.ApplicationError](err)
+		if !ok || failure.NonRetryable() || failure.Type() == activities.ErrorNotDue {
+			return answer, failures, err
+		}
+		failures++
+	}
+	return answer, failures, fmt.Errorf("200 tries: %w", err)
 }

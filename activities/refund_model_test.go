@@ -74,10 +74,11 @@ func (m *refundModel) observe(e channel.Evidence) (activities.Verdict, string) {
 		}
 		return activities.Refused, why
 	}
-	if m.ref == "" {
+	named := m.ref == "" && e.Reference != ""
+	if named {
 		m.ref = e.Reference
 	}
-	if next != m.state || string(e.Outcome) != m.outcome || e.Code != m.code || e.Sends > 0 {
+	if named || next != m.state || string(e.Outcome) != m.outcome || e.Code != m.code || e.Sends > 0 {
 		m.tell(string(e.Outcome), e.Code)
 	}
 	if next == m.state {
@@ -143,9 +144,8 @@ func (m *refundModel) payouts() string {
 
 // happening is one thing that happens to a refund: a message, perhaps spoiled, a decision, or that it is sent (again).
 type happening struct {
-	what   string
-	flaw   int
-	source activities.Source
+	what string
+	flaw int
 	message
 }
 
@@ -192,7 +192,7 @@ func (w *world) happen(ctx context.Context, r *activities.Refunds, key contract.
 	switch h.what {
 	case "evidence":
 		applied, err := r.ApplyEvidence(ctx, key, activities.Observation{
-			Source: h.message.source, Evidence: h.evidence(key, orderID), Reversible: true,
+			Source: h.source, Evidence: h.evidence(key, orderID), Reversible: true,
 		})
 		return fmt.Sprint(applied.Verdict, applied.Why, applied.State, applied.NeedsReview), err
 	case "send":
@@ -332,4 +332,3 @@ func (w *world) standings(keys []contract.RefundKey) []string {
 		FROM unnest($1::text[]) WITH ORDINALITY AS asked (refund_id, place) JOIN reclaim.refunds USING (refund_id)
 		ORDER BY place`, ids)
 }
-

@@ -209,7 +209,7 @@ func (q *Queries) GetRefundOperation(ctx context.Context, arg GetRefundOperation
 
 const purgeOperations = `-- name: PurgeOperations :execrows
 DELETE FROM reclaim.operations WHERE ctid IN (
-    SELECT ctid FROM reclaim.operations WHERE expires_at < clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM reclaim.operations WHERE expires_at < clock_timestamp() LIMIT $1
 )
 `
 

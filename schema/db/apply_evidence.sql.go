@@ -75,7 +75,7 @@ WITH args AS (
 ), news AS MATERIALIZED (
     SELECT CASE WHEN verdict.contradicts THEN EXISTS (SELECT FROM opened)
         ELSE verdict.to_state <> verdict.state OR (args.outcome, args.code) <> (verdict.last_outcome, verdict.last_code)
-            OR args.sends > 0 END AS told
+            OR args.sends > 0 OR verdict.channel_ref = '' AND args.channel_ref <> '' END AS told
     FROM verdict, args
 ), changed AS (
     -- Postgres holds the CHECKs against a new row made from the snapshot's before it sees that the row has moved on, so

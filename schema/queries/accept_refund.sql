@@ -112,5 +112,5 @@ SELECT * FROM reclaim.operations WHERE tenant_id = @tenant_id AND actor = @actor
 -- name: PurgeOperations :execrows
 -- Forgets operations whose retention has passed, a bounded number at a time and beside others that do the same.
 DELETE FROM reclaim.operations WHERE ctid IN (
-    SELECT ctid FROM reclaim.operations WHERE expires_at < clock_timestamp() LIMIT @at_most FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM reclaim.operations WHERE expires_at < clock_timestamp() LIMIT @at_most
 );

@@ -194,7 +194,7 @@ func (b *run) startWorkers(ctx context.Context) (stop func(), err error) {
 	go func() { ended <- b.servePlain(decider) }()
 	return func() {
 		stopDecider()
-		<-ended
+		_ = <-ended
 		crew.Stop()
 	}, nil
 }

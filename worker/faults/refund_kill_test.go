@@ -130,11 +130,12 @@ func TestAWorkerKilledWhileARefundIsPolledGoesOnInAnother(t *testing.T) {
 	s.agree(id, 1)
 }
 
-// A notice whose worker died before the commit was not acknowledged, and is sent again.
+// A notice whose worker died before the commit was not acknowledged, and is sent again. One whose worker died after it
+// stands in the row, where the run finds it at its next look.
 func TestAWorkerKilledWithANoticeInFlightTakesItWhenItIsSentAgain(t *testing.T) {
 	for _, how := range []string{"arrives after the death", "loses its reply", "never arrives"} {
 		t.Run(how, func(t *testing.T) {
-			s := refundKillStage(t, silent)
+			s := refundKillStage(t, "first_query = \"20s\"\npoll = [\"20s\"]\ngive_up = \"1h\"\n")
 			proxy := schematest.NewLossyProxy(t, s.database.Address)
 			door := freeAddress(t)
 			s.simulator.SetWebhookURL(s.noticesURL("http://" + door))

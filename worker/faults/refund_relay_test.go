@@ -139,6 +139,28 @@ func TestAnOutboxRowThatCannotBeDeliveredBacksOffAndHoldsUpNobody(t *testing.T) 
 	}
 }
 
+func TestTheRelayForgetsKeysAndRowsAfterTheirRetention(t *testing.T) {
+	s := newStageApart(t, "")
+	id, kept := s.refund(1000, simulator.Script{}), s.refund(1000, simulator.Script{})
+	_, err := s.direct.Exec(s.ctx(), `UPDATE reclaim.operations SET expires_at = clock_timestamp() WHERE subject_id = $1`, id)
+	require.NoError(t, err)
+	_, err = s.direct.Exec(s.ctx(), `UPDATE reclaim.outbox SET delivered_at = clock_timestamp() - interval '8 days' WHERE subject_id = $1`, id)
+	require.NoError(t, err)
+	t.Cleanup(s.startRelay(s.temporal))
+	eventually(t, "the old ones are gone", func() bool {
+		return value[int](s.stage, `SELECT (SELECT count(*) FROM reclaim.operations WHERE subject_id = $1)
+			+ (SELECT count(*) FROM reclaim.outbox WHERE subject_id = $1)`, id) == 0
+	})
+	assert.Equal(t, 2, value[int](s.stage, `SELECT (SELECT count(*) FROM reclaim.operations WHERE subject_id = $1)
+		+ (SELECT count(*) FROM reclaim.outbox WHERE subject_id = $1)`, kept))
+	_, err = s.client.RequestRefund(s.ctx(), s.request(0, 1000))
+	assert.Equal(t, contract.CodeExpired, contract.CodeOf(err), "the refund is kept, and its key makes no other: %v", err)
+	// Whoever carries them out now finds both.
+	t.Cleanup(s.startWorker(t, s.store, s.queue))
+	s.refundEndsAs(id, contract.RefundSucceeded)
+	s.refundEndsAs(kept, contract.RefundSucceeded)
+}
+
 // counting counts how often each workflow is started.
 type counting struct {
 	client.Client

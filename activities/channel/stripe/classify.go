@@ -70,11 +70,21 @@ var refusals = map[sdk.ErrorCode]bool{
 // refused says whether the error is one of the refusals: by its code, and only in an answer that blames the request.
 func refused(err error) bool {
 	far := farError(err)
+	if far != nil && overRefund(far) {
+		return true
+	}
 	if far == nil || far.Type != sdk.ErrorTypeInvalidRequest || !refusals[far.Code] ||
 		!slices.Contains([]int{http.StatusBadRequest, http.StatusPaymentRequired, http.StatusNotFound}, far.HTTPStatusCode) {
 		return false
 	}
 	return far.Code != sdk.ErrorCodeResourceMissing || far.Param == "payment_intent" || far.Param == "charge"
+}
+
+// overRefund says whether the error is how Stripe refuses an amount over what is left of a payment: it gives no code for it,
+// only the parameter.
+func overRefund(far *sdk.Error) bool {
+	return far.Code == "" && far.Param == "amount" && far.HTTPStatusCode == http.StatusBadRequest &&
+		far.Type == sdk.ErrorTypeInvalidRequest
 }
 
 func farError(err error) *sdk.Error {
@@ -231,10 +241,10 @@ func rawOf(refund *sdk.Refund) []byte {
 	return refund.LastResponse.RawJSON
 }
 
-// compact takes out the blanks, so that more of the JSON fits.
 // personal is what a refund of Stripe's may say of its customer. Evidence is kept for ever.
 var personal = regexp.MustCompile(`"instructions_email":"(?:[^"\\]|\\.)*"`)
 
+// compact takes out the blanks, so that more of the JSON fits.
 func compact(raw []byte) string {
 	var compacted bytes.Buffer
 	if err := json.Compact(&compacted, raw); err != nil {
