@@ -55,7 +55,7 @@ WITH args AS (
             WHEN asked.asked_credits > asked.left_credits THEN 'credits_capacity'
             WHEN asked.amount < 1 THEN 'nothing_left'
             WHEN asked.asked_credits > 0 AND payer.balance < 0 THEN 'debt'
-            WHEN asked.asked_credits > payer.balance THEN 'insufficient_credits'
+            WHEN asked.asked_credits > greatest(payer.balance, 0) THEN 'insufficient_credits'
             ELSE 'applied' END AS answer
     FROM args LEFT JOIN known ON true LEFT JOIN past ON true LEFT JOIN asked ON true LEFT JOIN payer ON true
 ), reserved AS (
@@ -102,9 +102,10 @@ SELECT
     verdict.answer::text AS answer,
     coalesce(refund.refund_id, known.subject_id, args.refund_id)::text AS refund_id,
     coalesce(refund.state, '')::text AS state,
-    coalesce(refund.amount, verdict.amount, 0)::bigint AS amount,
+    -- what was asked for may be more than a bigint holds
+    coalesce(refund.amount, least(verdict.amount, 9223372036854775807), 0)::bigint AS amount,
     coalesce(refund.currency, verdict.currency, '')::text AS currency,
-    coalesce(refund.credits, verdict.asked_credits, 0)::bigint AS credits,
+    coalesce(refund.credits, least(verdict.asked_credits, 9223372036854775807), 0)::bigint AS credits,
     coalesce(verdict.left_money, 0)::bigint AS left_money,
     coalesce(verdict.left_credits, 0)::bigint AS left_credits,
     coalesce((SELECT balance FROM moved), verdict.balance, 0)::bigint AS balance

@@ -190,11 +190,14 @@ func (b *run) startWorkers(ctx context.Context) (stop func(), err error) {
 		return nil, fmt.Errorf("start the worker of the no-op work: %w", err)
 	}
 	decider, stopDecider := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- b.servePlain(decider) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = b.servePlain(decider)
+	}()
 	return func() {
 		stopDecider()
-		_ = <-ended
+		<-ended
 		crew.Stop()
 	}, nil
 }

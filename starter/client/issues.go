@@ -75,8 +75,24 @@ func (c *Client) ResolveIssue(ctx context.Context, tenant, issueID, resolutionID
 	}
 	tried := "resolve issue " + issueID
 	row, err := persist(ctx, tried, func(ctx context.Context) (db.ResolveIssueRow, error) {
-		row, err := c.store.ResolveIssue(ctx, db.ResolveIssueParams{
-			TenantID: tenant, IssueID: issueID, ResolutionID: resolutionID, Operator: operator, Reason: reason,
+		var row db.ResolveIssueRow
+		err := pgx.BeginFunc(ctx, c.store.Pool, func(tx pgx.Tx) error {
+			q := c.store.WithTx(tx)
+			issue, err := q.GetIssue(ctx, db.GetIssueParams{TenantID: tenant, IssueID: issueID})
+			if err != nil {
+				return err
+			}
+			if issue.SubjectKind == "refund" {
+				// Evidence may open another issue of the refund, and somebody close one, at this moment: one after the other.
+				key := db.LockRefundParams{TenantID: tenant, RefundID: issue.SubjectID}
+				if _, err := q.LockRefund(ctx, key); err != nil {
+					return err
+				}
+			}
+			row, err = q.ResolveIssue(ctx, db.ResolveIssueParams{
+				TenantID: tenant, IssueID: issueID, ResolutionID: resolutionID, Operator: operator, Reason: reason,
+			})
+			return err
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = nil

@@ -105,15 +105,10 @@ func (c *Client) acceptRefund(ctx context.Context, tried string, request contrac
 			// the next attempt finds it.
 			notAfter = time.Unix(0, 0)
 		}
-		credits := request.Credits
-		if request.Amount > leftMoney(accepted.order) {
-			// It is refused. The credits that it would stand for might be more than the statement's answer can hold.
-			credits = new(int64)
-		}
 		accepted.AcceptRefundRow, err = q.AcceptRefund(ctx, db.AcceptRefundParams{
 			TenantID: request.Tenant, RefundID: contract.RefundNumber(request.Tenant, request.Actor, request.Key),
 			OrderID: request.OrderID, Actor: request.Actor, Key: request.Key, Fingerprint: request.Fingerprint(),
-			Amount: &request.Amount, Credits: credits, Currency: request.Currency, Reason: request.Reason,
+			Amount: &request.Amount, Credits: request.Credits, Currency: request.Currency, Reason: request.Reason,
 			RetentionUs: RefundRetention.Microseconds(), NotAfter: notAfter,
 		})
 		return err

@@ -638,7 +638,9 @@ func TestC61_ANoticeAboutAnUnknownRefundOpensAnIssue(t *testing.T) {
 
 func TestC28_ANoticeStandsInTheRowThoughItsRunCannotBeTold(t *testing.T) {
 	s := newRefundStage(t, silent)
-	away := func(context.Context, contract.RefundKey, contract.ChannelNotice) error { return errors.New("Temporal is away") }
+	away := func(context.Context, contract.RefundKey, contract.ChannelNotice) error {
+		return errors.New("Temporal is away")
+	}
 	deaf := httptest.NewServer(notices.Handler(activities.NewRefunds(s.store, s.channels), away, zap.NewNop()))
 	t.Cleanup(deaf.Close)
 	s.simulator.SetWebhookURL(s.noticesURL(deaf.URL))

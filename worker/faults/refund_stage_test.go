@@ -128,7 +128,9 @@ func (s *refundStage) environment(more ...string) []string {
 	return append([]string{"RECLAIM_CHANNELS=" + s.file, "SIM_KEY=" + channelKey, "SIM_SECRET=" + channelSecret}, more...)
 }
 
-func (s *refundStage) noticesURL(door string) string { return door + "/v1/channels/" + s.channel + "/notices" }
+func (s *refundStage) noticesURL(door string) string {
+	return door + "/v1/channels/" + s.channel + "/notices"
+}
 
 // withNotices lets the channel send its webhooks to the world's door.
 func (s *refundStage) withNotices() *refundStage {
@@ -218,7 +220,9 @@ func (s *refundStage) refundRow(refundID string) (row refundRow) {
 	return row
 }
 
-func (s *refundStage) refundState(refundID string) contract.RefundState { return s.refundRow(refundID).state }
+func (s *refundStage) refundState(refundID string) contract.RefundState {
+	return s.refundRow(refundID).state
+}
 
 func (s *refundStage) refundReaches(refundID string, state contract.RefundState) {
 	s.t.Helper()

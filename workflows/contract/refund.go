@@ -219,6 +219,9 @@ func (r RefundResolution) Check() error {
 	checkText(&p, "approver", r.Approver, MaxReasonBytes)
 	checkText(&p, "evidence", r.Evidence, MaxReasonBytes)
 	checkText(&p, "channelRef", r.ChannelRef, 200)
+	if r.Number != "" && !ValidRefundNumber(r.Number) {
+		p.add("number", fmt.Sprintf("must be a refund number, 1 to 64 characters of 0-9 A-Z a-z _ -, not %q", clip(r.Number, 70)))
+	}
 	proves := r.Action == ActionSettle || r.Action == ActionRelease
 	if proves && strings.TrimSpace(r.Evidence) == "" {
 		p.add("evidence", fmt.Sprintf("is missing: %s needs it", r.Action))
