@@ -548,3 +548,18 @@ func untilWritten[A any](call func() (A, error)) (answer A, failures int, err er
 	}
 	return answer, failures, fmt.Errorf("200 tries: %w", err)
 }
+
+// noRows and noRefund take it that there may be no such refund yet.
+func noRows(err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+func noRefund(err error) error {
+	if failure, ok := errors.AsType[*temporal.ApplicationError](err); ok && failure.Type() == activities.ErrorNoRefund {
+		return nil
+	}
+	return err
+}

@@ -146,7 +146,7 @@ func TestC46_ANoticeThatIsNotAcceptedChangesNothing(t *testing.T) {
 	assert.Empty(t, taken)
 	assert.Equal(t, [3]any{"t=1", "{ }", now}, seen, "the adapter is given the bytes that came, and the time")
 	assert.Equal(t, "unknown", w.refund(key).State)
-	assert.Zero(t, w.lines("SELECT issue_id FROM reclaim.issues"))
+	assert.Empty(t, w.lines("SELECT issue_id FROM reclaim.issues"))
 
 	b.parse = func(http.Header, []byte, time.Time) (channel.Notice, error) {
 		return channel.Notice{ID: "evt_2", Type: "customer.created"}, nil

@@ -202,6 +202,7 @@ const findRefundTenant = `-- name: FindRefundTenant :one
 SELECT refunds.tenant_id, refunds.refund_id, orders.channel
 FROM reclaim.refunds JOIN reclaim.orders USING (tenant_id, order_id)
 WHERE orders.channel = $1 AND orders.channel_payment_id = $2 AND refunds.channel_ref = $3
+    AND refunds.channel_ref <> ''
 LIMIT 1
 `
 

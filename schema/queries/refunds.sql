@@ -16,6 +16,7 @@ WHERE refunds.refund_id = @refund_id;
 SELECT refunds.tenant_id, refunds.refund_id, orders.channel
 FROM reclaim.refunds JOIN reclaim.orders USING (tenant_id, order_id)
 WHERE orders.channel = @channel AND orders.channel_payment_id = @payment AND refunds.channel_ref = @channel_ref
+    AND refunds.channel_ref <> ''
 LIMIT 1;
 
 -- name: LockRefund :one

@@ -527,17 +527,9 @@ func TestARefundCanceledBeforeItWasSentIsNeverSent(t *testing.T) {
 	s := newStageApart(t, "")
 	id := s.refund(6000, simulator.Script{})
 	assert.Equal(t, contract.RefundAccepted, s.refundState(id))
-	answers := make(chan error, 1)
-	go func() {
-		_, err := s.decide(id, contract.RefundResolution{ID: "d1", Action: contract.ActionCancel})
-		answers <- err
-	}()
-	eventually(t, "the run has the decision", func() bool {
-		described, err := s.temporal.DescribeWorkflowExecution(s.ctx(), contract.RefundWorkflowID(s.tenant, id), "")
-		return err == nil && described.GetPendingWorkflowTask() != nil
-	})
+	require.NoError(t, s.temporal.SignalWorkflow(s.ctx(), contract.RefundWorkflowID(s.tenant, id), "", contract.ResolveMessage,
+		contract.RefundResolution{ID: "d1", Action: contract.ActionCancel, Operator: "sue", Reason: "ticket 17"}))
 	t.Cleanup(s.startWorker(t, s.store, s.queue))
-	require.NoError(t, <-answers)
 	s.refundEndsAs(id, contract.RefundCanceled)
 	assert.Equal(t, "payout payout_return", s.refundStory(id))
 	assert.Equal(t, capacity{}, s.capacity())

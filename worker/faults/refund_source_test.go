@@ -168,7 +168,7 @@ func TestC52_AJobRetriedAfterItsRefundIsNotFree(t *testing.T) {
 
 func TestARefundToTheSourceOfAnAccountInDebtStaysOnTheAccount(t *testing.T) {
 	s := newRefundStage(t, "")
-	call, id := s.startToSource(simulator.Script{}, attempts(1))
+	call, id := s.startToSource(simulator.Script{}, attempts(1), promised(5*time.Minute))
 	s.refunds = nil // none will be accepted
 	_, err := s.client.Adjust(s.ctx(), reclaim.Movement{
 		Tenant: s.tenant, Account: sourceAccount, Actor: "test", Key: "a1", Amount: -50, Operator: "sue", Reason: "ticket 18",

@@ -276,13 +276,21 @@ func (s *refundStage) assertSent(refundID string, sends, made int) {
 	assert.Equal(s.t, made, s.simulator.Applied(refundID), "refunds made under the number")
 }
 
-func (s *refundStage) decide(refundID string, decision contract.RefundResolution) (contract.RefundResolutionAnswer, error) {
+// decide takes a person's decision to the refund. Where no answer came, it is asked again, as the error says: a task that
+// ends the run while something else happens is repeated by the server, which loses the answer.
+func (s *refundStage) decide(
+	refundID string, decision contract.RefundResolution,
+) (answer contract.RefundResolutionAnswer, err error) {
 	s.t.Helper()
 	if decision.Operator == "" {
 		decision.Operator = "sue"
 	}
 	decision.Reason = "ticket 17"
-	return s.client.ResolveRefund(s.ctx(), s.tenant, refundID, decision)
+	eventually(s.t, "the decision is answered", func() bool {
+		answer, err = s.client.ResolveRefund(s.ctx(), s.tenant, refundID, decision)
+		return contract.CodeOf(err) != contract.CodeUnavailable
+	})
+	return answer, err
 }
 
 func (s *refundStage) decided(refundID string, decision contract.RefundResolution) contract.RefundState {
