@@ -1,7 +1,9 @@
 package activities_test
 
 import (
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,6 +12,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/reclaimhq/reclaim/activities"
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // A job's work names any activity on any queue, Reclaim's own included.
@@ -38,4 +41,48 @@ func TestNoActivityServesAsTheWorkOfAnotherJob(t *testing.T) {
 			assert.True(t, refused.NonRetryable())
 		})
 	}
+}
+
+func refundsAsActivities() *testsuite.TestActivityEnvironment {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivityWithOptions(activities.NewRefunds(nil, nil), activity.RegisterOptions{})
+	return env
+}
+
+func assertForeign(t *testing.T, err error) {
+	t.Helper()
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, activities.ErrorForeignCall, refused.Type())
+	assert.True(t, refused.NonRetryable())
+}
+
+func TestNoActivityServesAsTheWorkOfAnotherRefund(t *testing.T) {
+	env := refundsAsActivities()
+	victim := contract.RefundKey{Tenant: "victim", RefundID: "rf_1"}
+	for name, request := range map[string]any{
+		"FollowRefund":  activities.FollowRequest{RefundKey: victim},
+		"ResolveRefund": activities.ResolveRefundRequest{RefundKey: victim},
+		"ApplyNotice":   activities.NoticeRequest{RefundKey: victim},
+		"ReadRefund":    victim,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := env.ExecuteActivity(name, request)
+			assertForeign(t, err)
+		})
+	}
+}
+
+// What only Go calls is registered with the rest, since it is a method too.
+func TestEvidenceIsNobodysWork(t *testing.T) {
+	env := refundsAsActivities()
+	t.Run("ApplyEvidence", func(t *testing.T) {
+		_, err := env.ExecuteActivity("ApplyEvidence", contract.RefundKey{Tenant: "victim", RefundID: "rf_1"}, activities.Observation{})
+		assertForeign(t, err)
+	})
+	t.Run("TakeNotice", func(t *testing.T) {
+		_, err := env.ExecuteActivity("TakeNotice", "bank", http.Header{}, []byte("{}"), time.Now())
+		assertForeign(t, err)
+	})
 }

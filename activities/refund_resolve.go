@@ -207,9 +207,9 @@ func (r *Refunds) takeDecision(
 		}
 		return "", "", err
 	}
-	far, err := r.channels.Get(row.Channel, q.Tenant)
-	if err != nil {
-		return WhyChannelMissing, err.Error(), nil
+	far, missing := r.channels.Get(row.Channel, q.Tenant)
+	if missing != nil {
+		return WhyChannelMissing, missing.Error(), nil //nolint:nilerr // it is the refusal
 	}
 	caps := far.Capabilities()
 	switch d.Action {

@@ -21,10 +21,9 @@ func simulatorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer channel.Close()
 			fmt.Fprintln(cmd.OutOrStdout(), "a simulated payment channel listens on", channel.URL())
 			<-cmd.Context().Done()
-			return nil
+			return channel.Close()
 		},
 	}
 	flags := command.Flags()

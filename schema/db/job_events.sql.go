@@ -10,7 +10,7 @@ import (
 )
 
 const lockJob = `-- name: LockJob :one
-SELECT job_id FROM reclaim.jobs WHERE tenant_id = $1 AND job_id = $2 FOR UPDATE
+SELECT job_id FROM reclaim.jobs WHERE tenant_id = $1 AND job_id = $2 FOR NO KEY UPDATE
 `
 
 type LockJobParams struct {
@@ -18,7 +18,8 @@ type LockJobParams struct {
 	JobID    string
 }
 
-// Locks a job for the rest of the transaction. No row: there is no such job.
+// Locks a job for the rest of the transaction. No row: there is no such job. Its key stays free to be referred to: what is
+// observed of the job's refund locks that first, and its ledger entry then names the job.
 func (q *Queries) LockJob(ctx context.Context, arg LockJobParams) (string, error) {
 	row := q.db.QueryRow(ctx, lockJob, arg.TenantID, arg.JobID)
 	var job_id string

@@ -1,6 +1,7 @@
 -- name: LockJob :one
--- Locks a job for the rest of the transaction. No row: there is no such job.
-SELECT job_id FROM reclaim.jobs WHERE tenant_id = @tenant_id AND job_id = @job_id FOR UPDATE;
+-- Locks a job for the rest of the transaction. No row: there is no such job. Its key stays free to be referred to: what is
+-- observed of the job's refund locks that first, and its ledger entry then names the job.
+SELECT job_id FROM reclaim.jobs WHERE tenant_id = @tenant_id AND job_id = @job_id FOR NO KEY UPDATE;
 
 -- name: RecordJobEvent :one
 -- Appends a line to a job's story that moves nothing, unless the same line is there already (a retry whose first

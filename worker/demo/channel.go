@@ -31,7 +31,7 @@ func (f farEnd) call(ctx context.Context, method, path string, send, receive any
 	if err != nil {
 		return fmt.Errorf("tell the channel's simulator: %w", err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= http.StatusMultipleChoices {
 		return fmt.Errorf("the channel's simulator answered %s to %s %s", response.Status, method, path)
 	}

@@ -48,8 +48,8 @@ const (
 
 // The simulator's key and secret protect nothing; they are handed on as real ones are.
 const (
-	apiKeyName, simulatorKey    = "RECLAIM_SIMULATOR_API_KEY", "sk_test_simulator"
-	secretName, simulatorSecret = "RECLAIM_SIMULATOR_WEBHOOK_SECRET", "whsec_simulator"
+	apiKeyName, simulatorKey    = "RECLAIM_SIMULATOR_API_KEY", "sk_test_simulator"      //nolint:gosec // see above
+	secretName, simulatorSecret = "RECLAIM_SIMULATOR_WEBHOOK_SECRET", "whsec_simulator" //nolint:gosec // see above
 )
 
 // startSimulator starts the payment channel, whose notices the worker will take, and tells the worker of it.

@@ -135,7 +135,7 @@ func TestAWorkerKilledWhileARefundIsPolledGoesOnInAnother(t *testing.T) {
 func TestAWorkerKilledWithANoticeInFlightTakesItWhenItIsSentAgain(t *testing.T) {
 	for _, how := range []string{"arrives after the death", "loses its reply", "never arrives"} {
 		t.Run(how, func(t *testing.T) {
-			s := refundKillStage(t, "first_query = \"20s\"\npoll = [\"20s\"]\ngive_up = \"1h\"\n")
+			s := refundKillStage(t, "first_query = \"20s\"\npoll = [\"20s\"]\n")
 			proxy := schematest.NewLossyProxy(t, s.database.Address)
 			door := freeAddress(t)
 			s.simulator.SetWebhookURL(s.noticesURL("http://" + door))

@@ -111,7 +111,7 @@ func TestAThousandRefundsInFlightAreConfirmedOnTime(t *testing.T) {
 	front := &slowFront{far: s.simulator, asked: map[string][]time.Time{}}
 	server := httptest.NewServer(front)
 	t.Cleanup(server.Close)
-	s.connect(server.URL, fmt.Sprintf("first_query = %q\npoll = [%q, %q]\ngive_up = \"1h\"\n", loadFirst, loadPauses[0], loadPauses[1]))
+	s.connect(server.URL, fmt.Sprintf("first_query = %q\npoll = [%q, %q]\n", loadFirst, loadPauses[0], loadPauses[1]))
 	s.simulator.ScriptDefault(life(step(0, "pending")))
 	for n := range loadOrders {
 		s.addOrder(fmt.Sprintf("load%d", n), account, loadRefunds/loadOrders*loadAmount, loadRefunds/loadOrders)

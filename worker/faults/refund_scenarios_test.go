@@ -475,7 +475,7 @@ func TestARefundWhoseNumberHasExpiredIsNotSentAgainAndIsFoundByListing(t *testin
 }
 
 func TestARefundThatIsNeverFoundAsksAPersonAndIsSentNoMoreOnceItsNumberHasExpired(t *testing.T) {
-	s := newRefundStage(t, eager+"give_up = \"1h\"\n")
+	s := newRefundStage(t, eager)
 	id := s.refund(6000, mistreated(simulator.Fault{Kind: simulator.FaultLost, Times: -1}))
 	eventually(t, "its number is sent again while the channel honours it", func() bool { return s.simulator.Sends(id) >= 3 })
 	s.change(id, "first_sent_at = first_sent_at - interval '25 hours'")
@@ -599,8 +599,8 @@ func TestC61_ANoticeAboutAnUnknownRefundOpensAnIssue(t *testing.T) {
 	genuine := box.about(id)[0]
 	nobodys := func(change map[string]any) webhook {
 		return genuine.changed(t, func(refund map[string]any) {
-			refund["id"] = "re_nobodys"
-			refund["metadata"].(map[string]any)["reclaim_refund"] = "rf_nobodys"
+			refund["id"] = "re_" + s.tenant
+			refund["metadata"].(map[string]any)["reclaim_refund"] = "rf_" + s.tenant
 			for name, v := range change {
 				refund[name] = v
 			}
@@ -613,7 +613,7 @@ func TestC61_ANoticeAboutAnUnknownRefundOpensAnIssue(t *testing.T) {
 	assert.Equal(t, []string{"unknown_refund"}, s.issues(), "of a known payment: the order's tenant is told")
 
 	status, _ := post(t, s.noticesURL(s.door), nobodys(map[string]any{"payment_intent": "pi_nobodys", "charge": "ch_nobodys",
-		"metadata": map[string]any{"reclaim_refund": "rf_nobodys"}}))
+		"metadata": map[string]any{"reclaim_refund": "rf_" + s.tenant}}))
 	assert.Equal(t, http.StatusAccepted, status)
 	assert.Equal(t, 1, value[int](s.stage, `SELECT count(*) FROM reclaim.issues
 		WHERE tenant_id = 'unassigned' AND kind = 'unknown_refund' AND subject_id = $1`, s.channel))

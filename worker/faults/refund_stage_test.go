@@ -42,7 +42,7 @@ const (
 	// eager looks as often as a simulator allows.
 	eager = "first_query = \"100ms\"\npoll = [\"100ms\"]\n"
 	// silent never looks within a test, so that only notices tell.
-	silent = "first_query = \"1h\"\npoll = [\"1h\"]\ngive_up = \"2h\"\n"
+	silent = "first_query = \"1h\"\npoll = [\"1h\"]\n"
 )
 
 // channels is a set of channels to which each test adds its own.
@@ -108,9 +108,13 @@ func (s *stage) withChannel(settings string) *refundStage {
 	return r
 }
 
-// connect configures the channel as an operator does, and gives it to the workers of this process.
+// connect configures the channel as an operator does, and gives it to the workers of this process. Without another word a
+// refund is not given up within a test.
 func (s *refundStage) connect(url, settings string) {
 	s.t.Helper()
+	if !strings.Contains(settings, "give_up") {
+		settings += "give_up = \"2h\"\n"
+	}
 	require.NoError(s.t, os.WriteFile(s.file, fmt.Appendf(nil, "[[channel]]\nname = %q\nkind = \"simulator\"\n"+
 		"api_key_env = \"SIM_KEY\"\nwebhook_secret_env = \"SIM_SECRET\"\nbase_url = %q\n%s", s.channel, url, settings), 0o600))
 	environment := map[string]string{

@@ -54,7 +54,7 @@ func TestRecordRefunds(t *testing.T) {
 	server := start(t)
 	far, err := simulator.Start(simulator.Options{})
 	require.NoError(t, err)
-	defer far.Close()
+	defer func() { _ = far.Close() }()
 	adapter, err := stripe.New(stripe.Options{
 		APIKey: "sk_test_simulator", WebhookSecrets: []string{"whsec_simulator"}, BaseURL: far.URL(),
 	})

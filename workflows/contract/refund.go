@@ -72,7 +72,7 @@ func (r RefundRequest) Check() error {
 		p.add("credits", fmt.Sprintf("must be a whole number from 0 to %d, not %d", MaxCost, *r.Credits))
 	}
 	if r.Currency != "" {
-		checkCurrency(&p, "currency", r.Currency)
+		checkCurrency(&p, r.Currency)
 	}
 	checkNeeded(&p, "reason", r.Reason)
 	return p.err(CodeBadInput)
@@ -118,7 +118,7 @@ func (o Order) Check() error {
 	checkKey(&p, "actor", o.Actor)
 	checkKey(&p, "key", o.Key)
 	checkKey(&p, "payment", o.Payment)
-	checkCurrency(&p, "currency", o.Currency)
+	checkCurrency(&p, o.Currency)
 	if o.Paid < 1 || o.Paid > MaxCost {
 		p.add("paid", fmt.Sprintf("must be a whole number from 1 to %d, not %d", MaxCost, o.Paid))
 	}
@@ -151,11 +151,11 @@ func checkNeeded(p *problems, field, value string) {
 	checkText(p, field, value, MaxReasonBytes)
 }
 
-func checkCurrency(p *problems, field, value string) {
+func checkCurrency(p *problems, value string) {
 	if len(value) != 3 || strings.ContainsFunc(value, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	}) {
-		p.add(field, fmt.Sprintf("must be the three letters of an ISO 4217 currency, not %q", clip(value, 40)))
+		p.add("currency", fmt.Sprintf("must be the three letters of an ISO 4217 currency, not %q", clip(value, 40)))
 	}
 }
 
@@ -233,7 +233,7 @@ func (r RefundResolution) Check() error {
 		p.add("channelRef", "is missing: settle needs the channel's own reference of the refund")
 	}
 	if r.Currency != "" {
-		checkCurrency(&p, "currency", r.Currency)
+		checkCurrency(&p, r.Currency)
 	}
 	return p.err(CodeBadResolution)
 }
@@ -279,7 +279,7 @@ func ParseChannelNotice(raw []byte) (ChannelNotice, error) {
 		p.add("amount", fmt.Sprintf("must be between 0 and %d, not %d", MaxCost, n.Amount))
 	}
 	if n.Currency != "" {
-		checkCurrency(&p, "currency", n.Currency)
+		checkCurrency(&p, n.Currency)
 	}
 	for _, text := range []struct{ field, value string }{
 		{"id", n.ID}, {"number", n.Number}, {"channelRef", n.ChannelRef}, {"payment", n.Payment}, {"code", n.Code},
