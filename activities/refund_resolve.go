@@ -105,7 +105,6 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	case !errors.Is(err, pgx.ErrNoRows):
 		return answer, err
 	}
-	err = nil
 	why, refusal := r.refuses(row, q)
 	if refusal == "" {
 		if why, refusal, err = r.takeDecision(ctx, queries, row, q); err != nil {
