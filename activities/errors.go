@@ -59,6 +59,15 @@ func ownRun(ctx context.Context, key JobKey) error {
 	return nil
 }
 
+// noActivity refuses a call by way of Temporal: every method of a registered value can be named as work.
+func noActivity(ctx context.Context) error {
+	if !activity.IsActivity(ctx) {
+		return nil
+	}
+	return temporal.NewNonRetryableApplicationError(
+		activity.GetInfo(ctx).ActivityType.Name+" is not an activity", ErrorForeignCall, nil)
+}
+
 func foreignCall(ctx context.Context, key JobKey) error {
 	return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s may not be called for %s by %s: it is not work",
 		activity.GetInfo(ctx).ActivityType.Name, key.name(), activity.GetInfo(ctx).WorkflowExecution.ID), ErrorForeignCall, nil)

@@ -46,8 +46,11 @@ type AppliedEvidence struct {
 	NeedsReview bool
 }
 
-// ApplyEvidence is the one way by which anything observed of a refund takes effect.
+// ApplyEvidence is the one way by which anything observed of a refund takes effect. It is no activity of its own.
 func (r *Refunds) ApplyEvidence(ctx context.Context, key contract.RefundKey, o Observation) (AppliedEvidence, error) {
+	if err := noActivity(ctx); err != nil {
+		return AppliedEvidence{}, err
+	}
 	return r.apply(ctx, r.store.Queries, key, o)
 }
 

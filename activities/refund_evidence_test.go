@@ -149,13 +149,17 @@ var flaws = []struct {
 func TestEvidenceThatIsNotAboutThisRefundIsRefusedAndAnIssueOpened(t *testing.T) {
 	t.Parallel()
 	w, _, r, orderID := newRefundWorld(t, 4)
-	for _, flaw := range flaws {
+	sources := []activities.Source{
+		activities.SourceCreate, activities.SourceQuery, activities.SourceNotice, activities.SourceSettlement, activities.SourcePerson,
+	}
+	for i, flaw := range flaws {
 		for outcome, why := range map[channel.Outcome]string{
 			channel.OutcomePending: flaw.pending, channel.OutcomeSucceeded: flaw.succeeded, channel.OutcomeFailed: flaw.failed,
 		} {
-			for _, source := range []activities.Source{
-				activities.SourceCreate, activities.SourceQuery, activities.SourceNotice, activities.SourceSettlement, activities.SourcePerson,
-			} {
+			for n, source := range sources {
+				if i > 0 && n != i%len(sources) {
+					continue // the first flaw is told by every source, each other one by one of them
+				}
 				key := w.inState(r, orderID, contract.RefundPending)
 				before := w.moneyOf(key)
 				where := fmt.Sprint(flaw.name, ": ", source, " says ", outcome)
@@ -370,12 +374,12 @@ func TestC25_ProcessingForDaysIsNotFinalAndAQueryAloneSettles(t *testing.T) {
 	w, _, r, orderID := newRefundWorld(t, 4)
 	key := w.inState(r, orderID, contract.RefundPending)
 	processing := with(w.says(key, channel.OutcomePending), func(e *channel.Evidence) { e.Code = "processing" })
-	for range 20 {
-		w.age(key, 3*time.Hour)
+	for range 8 {
+		w.age(key, 9*time.Hour)
 		assert.Equal(t, activities.Already, w.apply(r, key, activities.SourceQuery, processing).Verdict)
 	}
 	refund := w.refund(key)
-	assert.EqualValues(t, 20, refund.LookCount, "each look-up is counted")
+	assert.EqualValues(t, 8, refund.LookCount, "each look-up is counted")
 	assert.Len(t, w.events(key), 4, "and told once")
 	assert.Equal(t, [4]int64{10, 0, 4, 0}, w.reserves(orderID))
 	assert.Equal(t, activities.Applied, w.apply(r, key, activities.SourceQuery, w.says(key, channel.OutcomeSucceeded)).Verdict)
@@ -439,7 +443,7 @@ func TestEvidenceOfNoRefundIsAnErrorOfItsOwn(t *testing.T) {
 func TestEvidenceOfAnySizeIsKeptBounded(t *testing.T) {
 	t.Parallel()
 	w, _, r, orderID := newRefundWorld(t, 4)
-	huge := strings.Repeat("<h1>502</h1>é\x00\xff", 20_000)
+	huge := strings.Repeat("<h1>502</h1>é\x00\xff", 2_000)
 	for _, outcome := range outcomes {
 		for _, state := range refundStates {
 			key := w.inState(r, orderID, state)

@@ -107,7 +107,9 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 	refund, caps := row.ReclaimRefund, far.Capabilities()
 	state := contract.RefundState(refund.State)
 	if state == contract.RefundAccepted || state == contract.RefundUnknown && refund.ResendRequested {
-		return r.send(ctx, key, row, far)
+		if sent, err := r.send(ctx, key, row, far); sent || err != nil {
+			return err
+		}
 	}
 	if refund.NextLookAt != nil && row.Now.Before(*refund.NextLookAt) && !hasHadItsTime(row) {
 		return nil
@@ -122,6 +124,11 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 			evidence.Outcome = channel.OutcomeUnknown
 		}
 	}
+	findable := row.Now.Sub(instant(refund.FirstSentAt)) >= caps.SearchLag
+	if evidence.Outcome == channel.OutcomeNotFound && !findable {
+		// The channel's search may not have it yet.
+		evidence.Outcome, evidence.Code = channel.OutcomeUnknown, "not_found_yet"
+	}
 	pauses := caps.Poll
 	pause := max(pauses[min(int(refund.LookCount), len(pauses)-1)], caps.MinSpacing)
 	applied, err := r.apply(ctx, r.store.Queries, key, Observation{
@@ -132,26 +139,27 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 	}
 	// Not found, once a look-up would find it, means that the number never arrived: it may be sent again while the channel
 	// honours it. A channel that cannot be asked is asked by sending the same number.
-	notThere := evidence.Outcome == channel.OutcomeNotFound && row.Now.Sub(instant(refund.FirstSentAt)) >= caps.SearchLag
-	if notThere || evidence.Code == "no_look_up" {
-		return r.send(ctx, key, row, far)
+	if evidence.Outcome == channel.OutcomeNotFound || evidence.Code == "no_look_up" {
+		_, err = r.send(ctx, key, row, far)
 	}
-	return nil
+	return err
 }
 
 // send commits that sending begins, asks the channel, and applies its answer. A number that the channel no longer honours
-// is not sent.
-func (r *Refunds) send(ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel) error {
+// is not sent, which it reports.
+func (r *Refunds) send(
+	ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel,
+) (sent bool, err error) {
 	tried, caps := "begin sending "+refundName(key), far.Capabilities()
 	answer, err := r.store.BeginSend(ctx, db.BeginSendParams{
 		TenantID: key.Tenant, RefundID: key.RefundID, ResendWithinUs: resendWithin(caps).Microseconds(),
 		FirstLookUs: caps.FirstQuery.Microseconds(), GiveUpUs: caps.GiveUp.Microseconds(),
 	})
 	if err != nil {
-		return retry(ctx, schema.Classify(tried, err))
+		return false, retry(ctx, schema.Classify(tried, err))
 	}
 	if answer != "applied" {
-		return nil
+		return false, nil
 	}
 	asked := channelRefund(row)
 	evidence := observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Submit(ctx, asked) })
@@ -163,7 +171,7 @@ func (r *Refunds) send(ctx context.Context, key contract.RefundKey, row db.GetRe
 	_, err = r.apply(ctx, r.store.Queries, key, Observation{
 		Source: SourceCreate, Evidence: evidence, Reversible: caps.Reversible,
 	})
-	return err
+	return true, err
 }
 
 // resendWithin is how long after its first use a number may be sent again: somewhat less than the channel honours it, for

@@ -426,7 +426,8 @@ func (w *world) auditRefunds(tenant string) []string {
 		SELECT format('refund %s: %s, credits %s, entries %s', refund_id, state, credits, coalesce(moved, 'none'))
 		FROM refund LEFT JOIN (
 			SELECT tenant_id, refund_id, string_agg(type || ' ' || amount, ', ' ORDER BY seq) AS moved
-			FROM reclaim.ledger_entries WHERE type IN ('payout', 'payout_return') GROUP BY tenant_id, refund_id
+			FROM reclaim.ledger_entries WHERE type IN ('payout', 'payout_return') AND ($1 = '' OR tenant_id = $1)
+			GROUP BY tenant_id, refund_id
 		) AS ledger USING (tenant_id, refund_id)
 		WHERE coalesce(moved, '') <> CASE WHEN credits = 0 THEN '' ELSE format('payout %s', -credits)
 			|| CASE WHEN returned THEN format(', payout_return %s', credits) ELSE '' END END

@@ -67,6 +67,9 @@ type TakenNotice struct {
 func (r *Refunds) TakeNotice(
 	ctx context.Context, name string, header http.Header, body []byte, now time.Time,
 ) (TakenNotice, error) {
+	if err := noActivity(ctx); err != nil {
+		return TakenNotice{}, err
+	}
 	far, err := r.channels.Named(name)
 	if err != nil {
 		return TakenNotice{}, err

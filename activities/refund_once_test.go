@@ -3,6 +3,7 @@ package activities_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -143,8 +144,15 @@ func TestAGuardOfARefundWhoseReplyIsLostIsFoundAgain(t *testing.T) {
 func TestTwoGuardsOfARefundRightBehindEachOther(t *testing.T) {
 	t.Parallel()
 	w, _, r, orderID := newRefundWorld(t, 8)
-	guards := append([]refundGuard{sendGuard(contract.RefundAccepted, 1<<40, "applied")}, refundGuards...)
-	for _, from := range []contract.RefundState{contract.RefundAccepted, contract.RefundUnknown, contract.RefundPending, contract.RefundSucceeded} {
+	guards := []refundGuard{sendGuard(contract.RefundAccepted, 1<<40, "applied")}
+	for _, guard := range refundGuards {
+		// One of each kind: those that count look-ups write also where they tell nothing.
+		if strings.HasPrefix(guard.name, "query") || strings.HasPrefix(guard.name, "create") || guard.name == "cancel" {
+			guards = append(guards, guard)
+		}
+	}
+	states := []contract.RefundState{contract.RefundAccepted, contract.RefundUnknown, contract.RefundPending, contract.RefundSucceeded}
+	for _, from := range states {
 		for _, one := range guards {
 			for _, other := range guards {
 				key := w.inState(r, orderID, from)

@@ -334,9 +334,8 @@ func TestARefusedSignalIsKeptAndFoundAgain(t *testing.T) {
 
 func TestADecisionNeedsItsChannelOnlyToActOnIt(t *testing.T) {
 	t.Parallel()
-	w, b, r, orderID := newRefundWorld(t, 4)
+	w, _, r, orderID := newRefundWorld(t, 4)
 	without := activities.NewRefunds(w.store, channel.NewSet(nil))
-	_ = b
 	for _, action := range []contract.RefundAction{contract.ActionSettle, contract.ActionRelease, contract.ActionResend, contract.ActionExtend} {
 		key := w.inState(r, orderID, contract.RefundUnknown)
 		before := w.moneyOf(key)

@@ -395,6 +395,12 @@ func TestABadDecisionByUpdateIsRefusedAndTheRunGoesOn(t *testing.T) {
 		assert.ErrorContains(t, answer.err, "could refund twice")
 		assert.Equal(t, 1, s.book.row.Sends)
 	})
+	t.Run("the status goes on to say when the channel is asked", func(t *testing.T) {
+		s := newRefundStage(t, pending, pending, confirmed)
+		s.at(time.Second, func() { s.signal(contract.ResolveMessage, refundDecision("r1", contract.ActionCancel)) })
+		s.at(2*time.Second, func() { assert.Contains(t, s.status().WaitsFor, "every 30s") })
+		s.run()
+	})
 	t.Run("an id that was refused by signal is refused again", func(t *testing.T) {
 		s := newRefundStage(t, pending, confirmed)
 		var answer *reply

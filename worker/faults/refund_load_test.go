@@ -60,7 +60,10 @@ func (f *slowFront) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // lateness is by how much a look-up came later than it was due, and how much it may.
-type lateness struct{ late, allowed time.Duration }
+type lateness struct {
+	late, allowed time.Duration
+	at            time.Time
+}
 
 // latenesses holds every look-up against the schedule: the first against the sending, the others against the answer before.
 func (f *slowFront) latenesses(s *refundStage) (all []lateness) {
@@ -75,7 +78,7 @@ func (f *slowFront) latenesses(s *refundStage) (all []lateness) {
 		require.NoError(s.t, rows.Scan(&reference, &due))
 		pause := loadFirst
 		for n, at := range f.asked[reference] {
-			all = append(all, lateness{at.Sub(due.Add(pause)), pause/10 + time.Second})
+			all = append(all, lateness{at.Sub(due.Add(pause)), pause/10 + time.Second, at})
 			due, pause = at.Add(loadAnswer), loadPauses[min(n, len(loadPauses)-1)]
 		}
 	}
@@ -160,6 +163,23 @@ func TestAThousandRefundsInFlightAreConfirmedOnTime(t *testing.T) {
 	})
 
 	all := front.latenesses(s)
+	buckets := map[int][3]int{}
+	for _, one := range all {
+		b := int(one.at.Sub(began) / (5 * time.Second))
+		v := buckets[b]
+		v[0]++
+		if one.late > one.allowed {
+			v[1]++
+		}
+		v[2] = max(v[2], int(one.late/time.Millisecond))
+		buckets[b] = v
+	}
+	for b := range 60 {
+		if v, ok := buckets[b]; ok {
+			t.Logf("%3d s: %v", b*5, v)
+		}
+	}
+	t.Logf("told at %s", told.Sub(began))
 	slices.SortFunc(all, func(a, b lateness) int { return int(a.late - b.late) })
 	tooLate := 0
 	for _, one := range all {
