@@ -204,11 +204,6 @@ func TestAThousandRefundsInFlightAreConfirmedOnTime(t *testing.T) {
 	words, _ = punctuality(ending)
 	t.Logf("while they were being confirmed: %s", words)
 	events := len(s.historyOf(contract.RefundWorkflowID(s.tenant, s.number(0)), ""))
-	t.Logf("%d refunds: accepted in %s (%.0f/s), all pending after %s, all confirmed %s after the channel had sent the money",
-		loadRefunds, accepted.Round(time.Millisecond), loadRefunds/accepted.Seconds(), pending.Round(time.Millisecond),
-		confirmed.Round(time.Millisecond))
-	t.Logf("%d look-ups, at most %d requests at once, answers after %s; later than due: p50 %s, p99 %s, most %s; beyond 10 %% + 1 s: %d",
-		len(all), front.busiest, loadAnswer, at(0.5), at(0.99), at(1), tooLate)
 	t.Logf("events in a history: %d", events)
 	if _, most, ok := worker.memory(); ok {
 		t.Logf("the worker process held %d MB when idle, %d MB with all in flight, %d MB at most", idle, inFlight, most)
