@@ -134,7 +134,7 @@ func (t *Temporal) choosePorts() (chosen bool, err error) {
 		}
 		chosen = true
 		var port int
-		port, err = freePort()
+		port, err = FreePort()
 		return port
 	}
 	t.ports = temporalPorts{
@@ -158,7 +158,12 @@ func (t *Temporal) start(ctx context.Context) error {
 		return err
 	}
 	t.server = server
-	err = t.waitReady(ctx, server)
+	added, err := t.waitReady(ctx, server)
+	if err == nil && added && t.options.Persistent {
+		// The server goes on using what it has cached of the search attributes for a minute. A new one reads them.
+		t.stop()
+		return t.start(ctx)
+	}
 	if err == nil {
 		return nil
 	}
@@ -202,8 +207,8 @@ func (t *Temporal) arguments() []string {
 	return arguments
 }
 
-// waitReady waits until the namespace answers and has its search attributes.
-func (t *Temporal) waitReady(ctx context.Context, server *process) error {
+// waitReady waits until the namespace answers and has its search attributes, and tells whether it lacked some at first.
+func (t *Temporal) waitReady(ctx context.Context, server *process) (added bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, temporalStarts)
 	defer cancel()
 	connection, err := client.NewLazyClient(client.Options{
@@ -212,19 +217,20 @@ func (t *Temporal) waitReady(ctx context.Context, server *process) error {
 		Logger:    log.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 	})
 	if err != nil {
-		return fmt.Errorf("make a Temporal client: %w", err)
+		return false, fmt.Errorf("make a Temporal client: %w", err)
 	}
 	defer connection.Close()
 	for {
 		err := t.checkReady(ctx, connection)
 		if err == nil && server.running() {
-			return nil
+			return added, nil
 		}
+		added = added || errors.Is(err, errAttributesAdded)
 		if !server.running() {
-			return server.failure("Temporal did not start")
+			return added, server.failure("Temporal did not start")
 		}
 		if pauseErr := pause(ctx, temporalPolls); pauseErr != nil {
-			return errors.Join(server.failure("Temporal was not ready in time"), pauseErr, err)
+			return added, errors.Join(server.failure("Temporal was not ready in time"), pauseErr, err)
 		}
 	}
 }
@@ -264,8 +270,11 @@ func (t *Temporal) checkReady(ctx context.Context, connection client.Client) err
 	if err != nil {
 		return fmt.Errorf("add search attributes to namespace %q: %w", t.options.Namespace, err)
 	}
-	return fmt.Errorf("namespace %q does not show its new search attributes yet", t.options.Namespace)
+	return fmt.Errorf("namespace %q: %w", t.options.Namespace, errAttributesAdded)
 }
+
+// errAttributesAdded tells that the namespace lacked search attributes, which it now gets.
+var errAttributesAdded = errors.New("it does not show its new search attributes yet")
 
 // Address gives host and port of the gRPC frontend, which stay the same over restarts.
 func (t *Temporal) Address() string { return hostPort(t.ports.frontend) }
