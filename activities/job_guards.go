@@ -252,8 +252,8 @@ func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer,
 		if answer.Why != WhyIDReused && !r.RecordRefusal {
 			// The statement's snapshot is older than the row's lock: this very decision may have been in front of it. (One
 			// that records its refusal would have met the other's record.)
-			_, err := j.store.GetJobResolution(ctx, db.GetJobResolutionParams{
-				TenantID: r.Tenant, JobID: r.JobID, ResolutionID: d.ID,
+			_, err := j.store.GetResolution(ctx, db.GetResolutionParams{
+				TenantID: r.Tenant, SubjectKind: "job", SubjectID: r.JobID, ResolutionID: d.ID,
 			})
 			if err == nil {
 				return j.ResolveJob(ctx, r)

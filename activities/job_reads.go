@@ -55,7 +55,7 @@ func (j *Jobs) ReadJobSpec(ctx context.Context, key JobKey) (string, error) {
 	return spec, nil
 }
 
-// Kinds of job events that a workflow records on their own.
+// Kinds of job events beside those that a guard writes by itself.
 const (
 	EventProbeAnswered   = "probe_answered"
 	EventOutcomeRecorded = "outcome_recorded"

@@ -37,7 +37,7 @@ type Observation struct {
 	NextLook time.Duration
 }
 
-// Applied is how an observation went: Verdict is Applied where it moved the refund, Already where it told nothing new,
+// AppliedEvidence is how an observation went: Verdict is Applied where it moved the refund, Already where it told nothing new,
 // and Refused where it contradicts what is known, which opened an issue; Why is then the issue's kind.
 type AppliedEvidence struct {
 	Verdict     Verdict

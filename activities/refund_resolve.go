@@ -2,10 +2,8 @@ package activities
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -77,14 +75,14 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	if err != nil {
 		return ResolveRefundAnswer{}, err
 	}
-	particulars, err := json.Marshal([]any{d.Number, d.ChannelRef, d.Amount, strings.ToLower(d.Currency)})
+	particulars, err := d.Particulars()
 	if err != nil {
 		return ResolveRefundAnswer{}, err
 	}
 	record := db.InsertResolutionParams{
 		TenantID: key.Tenant, SubjectKind: "refund", SubjectID: key.RefundID, ResolutionID: d.ID,
 		Action: string(d.Action), Operator: d.Operator, Approver: d.Approver, Reason: d.Reason, Evidence: d.Evidence,
-		Particulars: contract.Clip(string(particulars), contract.MaxReasonBytes), Outcome: contract.ResolutionApplied,
+		Particulars: particulars, Outcome: contract.ResolutionApplied,
 	}
 	answer := ResolveRefundAnswer{
 		Verdict: Applied, Outcome: contract.ResolutionApplied, State: contract.RefundState(row.ReclaimRefund.State),
@@ -105,9 +103,9 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	case !errors.Is(err, pgx.ErrNoRows):
 		return answer, err
 	}
-	why, refusal := r.refuses(row, q)
+	caps, why, refusal := r.refuses(row, q)
 	if refusal == "" {
-		if why, refusal, err = r.takeDecision(ctx, queries, row, q); err != nil {
+		if why, refusal, err = r.takeDecision(ctx, queries, row, q, caps); err != nil {
 			return answer, err
 		}
 	}
@@ -134,29 +132,27 @@ func sameDecision(prior db.ReclaimResolution, now db.InsertResolutionParams) boo
 		prior.Reason == now.Reason && prior.Evidence == now.Evidence && prior.Particulars == now.Particulars
 }
 
-// refuses says why the decision cannot be taken, as code and in words, or nothing.
-func (r *Refunds) refuses(row db.GetRefundRow, q ResolveRefundRequest) (why, refusal string) {
+// refuses says why the decision cannot be taken, as code and in words, or nothing. It also gives what the channel declares,
+// which a cancel does without.
+func (r *Refunds) refuses(
+	row db.GetRefundRow, q ResolveRefundRequest,
+) (caps channel.Capabilities, why, refusal string) {
 	d, refund := q.Resolution, row.ReclaimRefund
-	state := contract.RefundState(refund.State)
 	if q.Invalid != "" {
-		return WhyInvalid, q.Invalid
+		return caps, WhyInvalid, q.Invalid
 	}
-	if !slices.Contains(state.Actions(), d.Action) {
-		possible := "nothing"
-		if actions := state.Actions(); len(actions) > 0 {
-			possible = fmt.Sprint(actions)
-		}
-		return WhyWrongState, fmt.Sprintf("%s is not possible while the refund is %s: possible now: %s", d.Action, state, possible)
+	if refusal := contract.RefundState(refund.State).Refuses(d.Action); refusal != "" {
+		return caps, WhyWrongState, refusal
 	}
 	if d.Action == contract.ActionCancel {
 		// Nothing was sent, so it does not matter whether the channel can be asked.
-		return "", ""
+		return caps, "", ""
 	}
 	far, err := r.channels.Get(row.Channel, q.Tenant)
 	if err != nil {
-		return WhyChannelMissing, err.Error()
+		return caps, WhyChannelMissing, err.Error()
 	}
-	caps := far.Capabilities()
+	caps = far.Capabilities()
 	if d.Action == contract.ActionSettle || d.Action == contract.ActionRelease {
 		for _, fact := range []struct {
 			name          string
@@ -169,48 +165,33 @@ func (r *Refunds) refuses(row db.GetRefundRow, q ResolveRefundRequest) (why, ref
 			{"channelRef", d.ChannelRef, refund.ChannelRef, d.ChannelRef != "" && refund.ChannelRef != ""},
 		} {
 			if fact.compared && fact.given != fact.stored {
-				return WhyEvidenceMismatch, fmt.Sprintf("the %s %v is not this refund's, which is %v: look whether this is the "+
+				return caps, WhyEvidenceMismatch, fmt.Sprintf("the %s %v is not this refund's, which is %v: look whether this is the "+
 					"refund that was meant", fact.name, fact.given, fact.stored)
 			}
 		}
 	}
 	if d.Action != contract.ActionExtend && caps.SecondPersonFrom > 0 && refund.Amount >= caps.SecondPersonFrom &&
 		(strings.TrimSpace(d.Approver) == "" || strings.EqualFold(strings.TrimSpace(d.Approver), strings.TrimSpace(d.Operator))) {
-		return WhySecondPerson, fmt.Sprintf("a decision about %d %s or more needs a second person as approver",
+		return caps, WhySecondPerson, fmt.Sprintf("a decision about %d %s or more needs a second person as approver",
 			caps.SecondPersonFrom, refund.Currency)
 	}
 	if d.Action == contract.ActionResend && row.Now.Sub(instant(refund.FirstSentAt)) >= resendWithin(caps) {
-		return WhyNumberExpired, fmt.Sprintf("the channel honours a refund number for %s and this one was first sent at %s: "+
+		return caps, WhyNumberExpired, fmt.Sprintf("the channel honours a refund number for %s and this one was first sent at %s: "+
 			"sent again it could refund twice. Look at the channel, then settle or release",
 			caps.IdempotencyLife, instant(refund.FirstSentAt).Format("2006-01-02 15:04 MST"))
 	}
-	return "", ""
+	return caps, "", ""
 }
 
 // takeDecision carries out a decision that may be taken.
 func (r *Refunds) takeDecision(
-	ctx context.Context, queries *db.Queries, row db.GetRefundRow, q ResolveRefundRequest,
+	ctx context.Context, queries *db.Queries, row db.GetRefundRow, q ResolveRefundRequest, caps channel.Capabilities,
 ) (why, refusal string, err error) {
 	d, refund := q.Resolution, row.ReclaimRefund
 	who := d.Operator
 	if d.Approver != "" {
 		who += ", approved by " + d.Approver
 	}
-	if d.Action == contract.ActionCancel {
-		answer, err := queries.CancelRefund(ctx, db.CancelRefundParams{
-			TenantID: q.Tenant, RefundID: q.RefundID, Actor: who,
-			Reason: contract.Clip("withdrawn before it was sent: "+d.Reason, contract.MaxReasonBytes),
-		})
-		if err == nil && answer.Answer != "applied" {
-			return WhyWrongState, "the refund is " + answer.State, nil
-		}
-		return "", "", err
-	}
-	far, missing := r.channels.Get(row.Channel, q.Tenant)
-	if missing != nil {
-		return WhyChannelMissing, missing.Error(), nil //nolint:nilerr // it is the refusal
-	}
-	caps := far.Capabilities()
 	switch d.Action {
 	case contract.ActionSettle, contract.ActionRelease:
 		outcome := channel.OutcomeSucceeded
@@ -226,6 +207,15 @@ func (r *Refunds) takeDecision(
 		})
 		if err == nil && applied.Verdict != Applied {
 			return WhyEvidenceMismatch, "the decision contradicts what is known of the refund: " + applied.Why, nil
+		}
+		return "", "", err
+	case contract.ActionCancel:
+		answer, err := queries.CancelRefund(ctx, db.CancelRefundParams{
+			TenantID: q.Tenant, RefundID: q.RefundID, Actor: who,
+			Reason: contract.Clip("withdrawn before it was sent: "+d.Reason, contract.MaxReasonBytes),
+		})
+		if err == nil && answer.Answer != "applied" {
+			return WhyWrongState, "the refund is " + answer.State, nil
 		}
 		return "", "", err
 	default:

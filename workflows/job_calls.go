@@ -9,21 +9,12 @@ import (
 // jobActivities names the activities; the worker's registered instance is what runs.
 var jobActivities *activities.Jobs
 
-// call runs one money call and obeys the row that it answers. Calls are made one at a time, so that the rows are taken
-// in the order in which Postgres wrote them. A call that cannot succeed however often it is tried is a fault of the
-// program or the schema: it blocks the workflow task, visibly, until a fixed worker takes over.
+// call runs one money call of a job and obeys the row that it answers.
 func call[A any](ctx workflow.Context, j *meteredJob, activity any, request any, stands func(A) activities.JobAnswer) A {
-	if err := j.calls.Lock(ctx); err != nil {
-		panic(err)
-	}
-	defer j.calls.Unlock()
-	var answer A
-	if err := workflow.ExecuteLocalActivity(moneyCall(ctx), activity, request).Get(ctx, &answer); err != nil {
-		panic(err)
-	}
-	now := stands(answer)
-	j.obey(ctx, now.Row, now.Source)
-	return answer
+	return ask(ctx, j.calls, activity, request, func(answer A) {
+		now := stands(answer)
+		j.obey(ctx, now.Row, now.Source)
+	})
 }
 
 func itself(a activities.JobAnswer) activities.JobAnswer { return a }

@@ -230,16 +230,22 @@ func (j *meteredJob) takeResolution(ctx workflow.Context, data []byte) {
 // recordable cuts a decision that breaks the contract down to what can be kept. One without a valid id is kept under an
 // id made from what was sent.
 func recordable(d contract.Resolution, data []byte) contract.Resolution {
-	if !contract.ValidID(d.ID) {
-		sum := sha256.Sum256(data)
-		d.ID = "refused-" + hex.EncodeToString(sum[:8])
-	}
+	d.ID = recordableID(d.ID, data)
 	d.Action = contract.Action(contract.Clip(string(d.Action), 200))
 	d.Attempts = min(max(d.Attempts, 0), 1<<30)
 	d.Operator = contract.Clip(d.Operator, contract.MaxReasonBytes)
 	d.Reason = contract.Clip(d.Reason, contract.MaxReasonBytes)
 	d.Evidence = contract.Clip(d.Evidence, contract.MaxReasonBytes)
 	return d
+}
+
+// recordableID is the id of a decision, or one made from what was sent where that is none.
+func recordableID(id string, data []byte) string {
+	if contract.ValidID(id) {
+		return id
+	}
+	sum := sha256.Sum256(data)
+	return "refused-" + hex.EncodeToString(sum[:8])
 }
 
 // status answers the query of this name.

@@ -17,17 +17,8 @@ func readRefund(ctx workflow.Context, key contract.RefundKey) (row activities.Re
 
 // applyNotice takes a notice to Postgres and obeys the row.
 func (r *channelRefund) applyNotice(ctx workflow.Context, notice contract.ChannelNotice) {
-	if err := r.calls.Lock(ctx); err != nil {
-		panic(err)
-	}
-	defer r.calls.Unlock()
-	var row activities.RefundRow
 	request := activities.NoticeRequest{RefundKey: r.key, Notice: notice}
-	err := workflow.ExecuteLocalActivity(moneyCall(ctx), refundActivities.ApplyNotice, request).Get(ctx, &row)
-	if err != nil {
-		panic(err)
-	}
-	r.obey(ctx, row)
+	ask(ctx, r.calls, refundActivities.ApplyNotice, request, func(row activities.RefundRow) { r.obey(ctx, row) })
 }
 
 // resolveRefund takes a decision to Postgres and obeys the row. A decision that goes on with the refund ends the waiting for
@@ -35,21 +26,14 @@ func (r *channelRefund) applyNotice(ctx workflow.Context, notice contract.Channe
 func (r *channelRefund) resolveRefund(
 	ctx workflow.Context, request activities.ResolveRefundRequest,
 ) activities.ResolveRefundAnswer {
-	if err := r.calls.Lock(ctx); err != nil {
-		panic(err)
-	}
-	defer r.calls.Unlock()
 	request.RefundKey = r.key
-	var answer activities.ResolveRefundAnswer
-	if err := workflow.ExecuteLocalActivity(moneyCall(ctx), refundActivities.ResolveRefund, request).Get(ctx, &answer); err != nil {
-		panic(err)
-	}
-	// Applied or already so: the answer to the call that applied it may have been lost.
-	if answer.Outcome == contract.ResolutionApplied {
-		r.gaveUp = false
-		r.stopFollowing()
-	}
-	r.obey(ctx, answer.Row)
-	r.stirred = true
-	return answer
+	return ask(ctx, r.calls, refundActivities.ResolveRefund, request, func(answer activities.ResolveRefundAnswer) {
+		// Applied or already so: the answer to the call that applied it may have been lost.
+		if answer.Outcome == contract.ResolutionApplied {
+			r.gaveUp = false
+			r.stopFollowing()
+		}
+		r.obey(ctx, answer.Row)
+		r.stirred = true
+	})
 }

@@ -1,8 +1,6 @@
 package workflows
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -100,10 +98,7 @@ func (r *channelRefund) takeResolution(ctx workflow.Context, data []byte) {
 
 // recordableRefundDecision cuts a decision that breaks the contract down to what can be kept.
 func recordableRefundDecision(d contract.RefundResolution, data []byte) contract.RefundResolution {
-	if !contract.ValidID(d.ID) {
-		sum := sha256.Sum256(data)
-		d.ID = "refused-" + hex.EncodeToString(sum[:8])
-	}
+	d.ID = recordableID(d.ID, data)
 	d.Action = contract.RefundAction(contract.Clip(string(d.Action), 200))
 	for _, text := range []*string{&d.Operator, &d.Approver, &d.Reason, &d.Evidence} {
 		*text = contract.Clip(*text, contract.MaxReasonBytes)

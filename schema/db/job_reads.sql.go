@@ -80,40 +80,6 @@ func (q *Queries) GetJobOutput(ctx context.Context, arg GetJobOutputParams) (Get
 	return i, err
 }
 
-const getJobResolution = `-- name: GetJobResolution :one
-SELECT tenant_id, subject_kind, subject_id, resolution_id, action, attempts, operator, approver, reason, evidence, outcome, state, refusal, created_at, particulars FROM reclaim.resolutions
-WHERE tenant_id = $1 AND subject_kind = 'job' AND subject_id = $2 AND resolution_id = $3
-`
-
-type GetJobResolutionParams struct {
-	TenantID     string
-	JobID        string
-	ResolutionID string
-}
-
-func (q *Queries) GetJobResolution(ctx context.Context, arg GetJobResolutionParams) (ReclaimResolution, error) {
-	row := q.db.QueryRow(ctx, getJobResolution, arg.TenantID, arg.JobID, arg.ResolutionID)
-	var i ReclaimResolution
-	err := row.Scan(
-		&i.TenantID,
-		&i.SubjectKind,
-		&i.SubjectID,
-		&i.ResolutionID,
-		&i.Action,
-		&i.Attempts,
-		&i.Operator,
-		&i.Approver,
-		&i.Reason,
-		&i.Evidence,
-		&i.Outcome,
-		&i.State,
-		&i.Refusal,
-		&i.CreatedAt,
-		&i.Particulars,
-	)
-	return i, err
-}
-
 const getJobSpec = `-- name: GetJobSpec :one
 SELECT spec FROM reclaim.jobs WHERE tenant_id = $1 AND job_id = $2
 `

@@ -156,7 +156,7 @@ func (q *Queries) GetOrder(ctx context.Context, arg GetOrderParams) (ReclaimOrde
 }
 
 const lockOrder = `-- name: LockOrder :one
-SELECT order_id FROM reclaim.orders WHERE tenant_id = $1 AND order_id = $2 FOR UPDATE
+SELECT tenant_id, order_id, account_id, channel, channel_payment_id, currency, paid, credits, reserved, refunded, reserved_credits, refunded_credits, created_at FROM reclaim.orders WHERE tenant_id = $1 AND order_id = $2 FOR UPDATE
 `
 
 type LockOrderParams struct {
@@ -164,10 +164,25 @@ type LockOrderParams struct {
 	OrderID  string
 }
 
-// Makes whatever is accepted on the order wait for this transaction. The next statement sees all that came before.
-func (q *Queries) LockOrder(ctx context.Context, arg LockOrderParams) (string, error) {
+// Makes whatever is accepted on the order wait for this transaction: what is left of it stays so until the end. The next
+// statement sees all that came before.
+func (q *Queries) LockOrder(ctx context.Context, arg LockOrderParams) (ReclaimOrder, error) {
 	row := q.db.QueryRow(ctx, lockOrder, arg.TenantID, arg.OrderID)
-	var order_id string
-	err := row.Scan(&order_id)
-	return order_id, err
+	var i ReclaimOrder
+	err := row.Scan(
+		&i.TenantID,
+		&i.OrderID,
+		&i.AccountID,
+		&i.Channel,
+		&i.ChannelPaymentID,
+		&i.Currency,
+		&i.Paid,
+		&i.Credits,
+		&i.Reserved,
+		&i.Refunded,
+		&i.ReservedCredits,
+		&i.RefundedCredits,
+		&i.CreatedAt,
+	)
+	return i, err
 }

@@ -225,34 +225,3 @@ func (q *Queries) ListRefundResolutions(ctx context.Context, arg ListRefundResol
 	}
 	return items, nil
 }
-
-const lockOrderRow = `-- name: LockOrderRow :one
-SELECT tenant_id, order_id, account_id, channel, channel_payment_id, currency, paid, credits, reserved, refunded, reserved_credits, refunded_credits, created_at FROM reclaim.orders WHERE tenant_id = $1 AND order_id = $2 FOR UPDATE
-`
-
-type LockOrderRowParams struct {
-	TenantID string
-	OrderID  string
-}
-
-// LockOrder with the order as it stands: what is left of it and its currency stay so until the transaction ends.
-func (q *Queries) LockOrderRow(ctx context.Context, arg LockOrderRowParams) (ReclaimOrder, error) {
-	row := q.db.QueryRow(ctx, lockOrderRow, arg.TenantID, arg.OrderID)
-	var i ReclaimOrder
-	err := row.Scan(
-		&i.TenantID,
-		&i.OrderID,
-		&i.AccountID,
-		&i.Channel,
-		&i.ChannelPaymentID,
-		&i.Currency,
-		&i.Paid,
-		&i.Credits,
-		&i.Reserved,
-		&i.Refunded,
-		&i.ReservedCredits,
-		&i.RefundedCredits,
-		&i.CreatedAt,
-	)
-	return i, err
-}

@@ -20,10 +20,6 @@ SELECT * FROM reclaim.resolutions
 WHERE tenant_id = @tenant_id AND subject_kind = 'job' AND subject_id = @job_id
 ORDER BY created_at, resolution_id LIMIT 10000;
 
--- name: GetJobResolution :one
-SELECT * FROM reclaim.resolutions
-WHERE tenant_id = @tenant_id AND subject_kind = 'job' AND subject_id = @job_id AND resolution_id = @resolution_id;
-
 -- name: ListOpenJobs :many
 -- One page of jobs that are not closed, after the job (@after_tenant, @after_job). An empty @only_tenant: all tenants.
 SELECT tenant_id, job_id, state, updated_at FROM reclaim.jobs

@@ -65,5 +65,6 @@ LEFT JOIN reclaim.accounts AS account ON account.tenant_id = args.tenant_id AND 
 SELECT * FROM reclaim.orders WHERE tenant_id = @tenant_id AND order_id = @order_id;
 
 -- name: LockOrder :one
--- Makes whatever is accepted on the order wait for this transaction. The next statement sees all that came before.
-SELECT order_id FROM reclaim.orders WHERE tenant_id = @tenant_id AND order_id = @order_id FOR UPDATE;
+-- Makes whatever is accepted on the order wait for this transaction: what is left of it stays so until the end. The next
+-- statement sees all that came before.
+SELECT * FROM reclaim.orders WHERE tenant_id = @tenant_id AND order_id = @order_id FOR UPDATE;

@@ -1,7 +1,3 @@
--- name: LockOrderRow :one
--- LockOrder with the order as it stands: what is left of it and its currency stay so until the transaction ends.
-SELECT * FROM reclaim.orders WHERE tenant_id = @tenant_id AND order_id = @order_id FOR UPDATE;
-
 -- name: GetJobRefund :one
 -- The channel refund of a job, if it has one.
 SELECT refund_id FROM reclaim.refunds WHERE tenant_id = @tenant_id AND job_id = @job_id;

@@ -110,7 +110,9 @@ func Jobs(ctx context.Context, system System, o Options) (JobsReport, error) {
 		return JobsReport{}, err
 	}
 	b := &run{System: system, Options: o, session: session, work: "bench-work-" + session, plain: "bench-plain-" + session}
-	stop, err := b.startWorkers(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop, err := b.startWorkers(ctx, cancel)
 	if err != nil {
 		return JobsReport{}, err
 	}
@@ -182,8 +184,9 @@ type run struct {
 	ids       []string
 }
 
-// startWorkers polls for the work and for the plain workflows.
-func (b *run) startWorkers(ctx context.Context) (stop func(), err error) {
+// startWorkers polls for the work and for the plain workflows. Where the latter cannot be decided, fail is told why: nothing
+// would end otherwise.
+func (b *run) startWorkers(ctx context.Context, fail context.CancelCauseFunc) (stop func(), err error) {
 	crew := worker.New(b.Temporal, b.work, worker.Options{ActivityTaskPollerBehavior: scaling()})
 	crew.RegisterActivityWithOptions(noop, activity.RegisterOptions{Name: workActivity})
 	if err := crew.Start(); err != nil {
@@ -193,7 +196,9 @@ func (b *run) startWorkers(ctx context.Context) (stop func(), err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = b.servePlain(decider)
+		if err := b.servePlain(decider); err != nil && decider.Err() == nil {
+			fail(fmt.Errorf("decide plain workflows: %w", err))
+		}
 	}()
 	return func() {
 		stopDecider()
@@ -209,6 +214,7 @@ func (b *run) servePlain(ctx context.Context) error {
 	command := exec.CommandContext(ctx, b.PlainWorker[0], append(b.PlainWorker[1:], b.plain)...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = 10 * time.Second
+	command.Stderr = os.Stderr
 	// Nothing is ever written: its end tells the process that this one is gone, in whatever way.
 	_, err := command.StdinPipe()
 	if err != nil {

@@ -318,6 +318,17 @@ func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision con
 		return none, fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
 	}
 	start := c.temporal.NewWithStartWorkflowOperation(c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	return sendDecision(ctx, c, "resolve job "+jobID, job.WorkflowID(), start, decision,
+		func() (contract.ResolutionAnswer, bool, error) { return c.pastResolution(ctx, row, decision) })
+}
+
+// sendDecision takes a person's decision to a run, which is started if there is none, and answers how it went. A run that
+// takes no more updates gets it as a signal, and its record is waited for: past reads that.
+func sendDecision[A any](
+	ctx context.Context, c *Client, tried, workflowID string, start client.WithStartWorkflowOperation, decision any,
+	past func() (A, bool, error),
+) (A, error) {
+	var none, answer A
 	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start,
 		UpdateOptions: client.UpdateWorkflowOptions{
@@ -326,22 +337,13 @@ func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision con
 		},
 	})
 	if err == nil {
-		var answer contract.ResolutionAnswer
-		if err = handle.Get(ctx, &answer); err == nil {
-			return answer, nil
-		}
+		err = handle.Get(ctx, &answer)
 	}
-	if takesNoUpdates(err) {
-		return c.resolveBySignal(ctx, row, decision)
+	if !takesNoUpdates(err) {
+		return answer, translate(tried, err)
 	}
-	return none, translate("resolve job "+jobID, err)
-}
-
-// resolveBySignal takes a decision to a run that takes no more updates, and waits for its record.
-func (c *Client) resolveBySignal(ctx context.Context, row *db.ReclaimJob, decision contract.Resolution) (contract.ResolutionAnswer, error) {
-	err := c.temporal.SignalWorkflow(ctx, contract.JobWorkflowID(row.TenantID, row.JobID), "", contract.ResolveMessage, decision)
-	for err == nil {
-		answer, known, pastErr := c.pastResolution(ctx, row, decision)
+	for err = c.temporal.SignalWorkflow(ctx, workflowID, "", contract.ResolveMessage, decision); err == nil; {
+		answer, known, pastErr := past()
 		if known || pastErr != nil {
 			return answer, pastErr
 		}
@@ -351,13 +353,13 @@ func (c *Client) resolveBySignal(ctx context.Context, row *db.ReclaimJob, decisi
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	return contract.ResolutionAnswer{}, translate("resolve job "+row.JobID, err)
+	return none, translate(tried, err)
 }
 
 // pastResolution answers a decision whose id was used before.
 func (c *Client) pastResolution(ctx context.Context, row *db.ReclaimJob, decision contract.Resolution) (contract.ResolutionAnswer, bool, error) {
-	past, err := c.store.GetJobResolution(ctx, db.GetJobResolutionParams{
-		TenantID: row.TenantID, JobID: row.JobID, ResolutionID: decision.ID,
+	past, err := c.store.GetResolution(ctx, db.GetResolutionParams{
+		TenantID: row.TenantID, SubjectKind: "job", SubjectID: row.JobID, ResolutionID: decision.ID,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return contract.ResolutionAnswer{}, false, nil

@@ -2,11 +2,8 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,10 +15,6 @@ import (
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
-
-// RefundRetention is how long at least a refund's operation key is remembered with what it was asked for. The refund
-// itself is kept: its key then answers Expired, with its id, and never makes another.
-const RefundRetention = 30 * 24 * time.Hour
 
 // startPatience is how long RequestRefund waits for Temporal to start the refund's run.
 const startPatience = 3 * time.Second
@@ -71,7 +64,10 @@ func (c *Client) RequestRefund(ctx context.Context, request contract.RefundReque
 		Currency: accepted.Currency, Credits: accepted.Credits, Created: accepted.Answer == "applied",
 	}
 	if answer.State.Open() {
-		c.startRefund(ctx, Refund{
+		starting, cancel := context.WithTimeout(ctx, startPatience)
+		defer cancel()
+		// That it does not succeed is no matter: the outbox starts it too.
+		_ = c.startRefund(starting, Refund{
 			Tenant: request.Tenant, RefundID: answer.RefundID, OrderID: request.OrderID, Account: accepted.order.AccountID,
 			RefundStatus: contract.RefundStatus{Amount: answer.Amount, Currency: answer.Currency},
 		})
@@ -89,8 +85,8 @@ func (c *Client) acceptRefund(ctx context.Context, tried string, request contrac
 	var accepted acceptedRefund
 	err := pgx.BeginFunc(ctx, c.store.Pool, func(tx pgx.Tx) (err error) {
 		q := c.store.WithTx(tx)
-		key := db.LockOrderRowParams{TenantID: request.Tenant, OrderID: request.OrderID}
-		accepted.order, err = q.LockOrderRow(ctx, key)
+		key := db.LockOrderParams{TenantID: request.Tenant, OrderID: request.OrderID}
+		accepted.order, err = q.LockOrder(ctx, key)
 		missing := errors.Is(err, pgx.ErrNoRows)
 		if err != nil && !missing {
 			return err
@@ -109,7 +105,7 @@ func (c *Client) acceptRefund(ctx context.Context, tried string, request contrac
 			TenantID: request.Tenant, RefundID: contract.RefundNumber(request.Tenant, request.Actor, request.Key),
 			OrderID: request.OrderID, Actor: request.Actor, Key: request.Key, Fingerprint: request.Fingerprint(),
 			Amount: &request.Amount, Credits: request.Credits, Currency: request.Currency, Reason: request.Reason,
-			RetentionUs: RefundRetention.Microseconds(), NotAfter: notAfter,
+			RetentionUs: contract.RefundKeyRetention.Microseconds(), NotAfter: notAfter,
 		})
 		return err
 	})
@@ -161,7 +157,7 @@ func refundRefusal(tried string, request contract.RefundRequest, accepted accept
 func expiredKey(tried, key, refundID string) error {
 	return refused(contract.CodeExpired, contract.RetryNever, tried, "", fmt.Sprintf(
 		"the key %q was forgotten %d days after it was used, and its refund %s is kept: look at that one", key,
-		int(RefundRetention.Hours()/24), refundID))
+		int(contract.RefundKeyRetention.Hours()/24), refundID))
 }
 
 // RefundStartOptions are how every run of a refund is started, for callers who start the workflow themselves with a
@@ -183,12 +179,19 @@ func (c *Client) RefundStartOptions(refund Refund) client.StartWorkflowOptions {
 	}
 }
 
-// startRefund starts the refund's run. That it does not succeed is no matter: the outbox starts it too.
-func (c *Client) startRefund(ctx context.Context, refund Refund) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	_, _ = c.temporal.ExecuteWorkflow(ctx, c.RefundStartOptions(refund), contract.ChannelRefundWorkflow,
+// StartRefund gives an accepted refund its run; one that is open is left as it is. Errors: BadInput, NotFound, Unavailable.
+func (c *Client) StartRefund(ctx context.Context, tenant, refundID string) error {
+	row, err := c.getRefund(ctx, tenant, refundID)
+	if err != nil {
+		return err
+	}
+	return translate("start refund "+refundID, c.startRefund(ctx, refundOf(row)))
+}
+
+func (c *Client) startRefund(ctx context.Context, refund Refund) error {
+	_, err := c.temporal.ExecuteWorkflow(ctx, c.RefundStartOptions(refund), contract.ChannelRefundWorkflow,
 		contract.RefundKey{Tenant: refund.Tenant, RefundID: refund.RefundID})
+	return err
 }
 
 // FindRefund reads the refund that an operation key stands for. Errors: BadInput, NotFound (no refund was accepted under
@@ -266,55 +269,15 @@ func (c *Client) ResolveRefund(
 	if answer, known, err := c.pastRefundResolution(ctx, row, decision); known || err != nil {
 		return answer, err
 	}
-	state := contract.RefundState(row.ReclaimRefund.State)
-	if !slices.Contains(state.Actions(), decision.Action) {
-		possible := "nothing"
-		if actions := state.Actions(); len(actions) > 0 {
-			possible = fmt.Sprint(actions)
-		}
-		return none, contract.NewError(contract.CodeBadResolution, contract.RetryNever, fmt.Sprintf(
-			"%s is not possible while the refund is %s: possible now: %s", decision.Action, state, possible), nil)
+	if refusal := contract.RefundState(row.ReclaimRefund.State).Refuses(decision.Action); refusal != "" {
+		return none, contract.NewError(contract.CodeBadResolution, contract.RetryNever, refusal, nil)
 	}
-	tried := "resolve refund " + refundID
 	start := c.temporal.NewWithStartWorkflowOperation(c.RefundStartOptions(refundOf(row)), contract.ChannelRefundWorkflow,
 		contract.RefundKey{Tenant: tenant, RefundID: refundID})
-	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
-		StartWorkflowOperation: start,
-		UpdateOptions: client.UpdateWorkflowOptions{
-			UpdateID: rand.Text(), UpdateName: contract.ResolveMessage, Args: []any{decision},
-			WaitForStage: client.WorkflowUpdateStageCompleted,
-		},
-	})
-	if err == nil {
-		var answer contract.RefundResolutionAnswer
-		if err = handle.Get(ctx, &answer); err == nil {
-			return answer, nil
-		}
-	}
-	if takesNoUpdates(err) {
-		return c.resolveRefundBySignal(ctx, tried, row, decision)
-	}
-	return none, translate(tried, err)
-}
-
-// resolveRefundBySignal takes a decision to a run that takes no more updates, and waits for its record.
-func (c *Client) resolveRefundBySignal(
-	ctx context.Context, tried string, row db.GetRefundRow, decision contract.RefundResolution,
-) (contract.RefundResolutionAnswer, error) {
-	id := contract.RefundWorkflowID(row.ReclaimRefund.TenantID, row.ReclaimRefund.RefundID)
-	err := c.temporal.SignalWorkflow(ctx, id, "", contract.ResolveMessage, decision)
-	for err == nil {
-		answer, known, pastErr := c.pastRefundResolution(ctx, row, decision)
-		if known || pastErr != nil {
-			return answer, pastErr
-		}
-		select {
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-	return contract.RefundResolutionAnswer{}, translate(tried, err)
+	return sendDecision(ctx, c, "resolve refund "+refundID, contract.RefundWorkflowID(tenant, refundID), start, decision,
+		func() (contract.RefundResolutionAnswer, bool, error) {
+			return c.pastRefundResolution(ctx, row, decision)
+		})
 }
 
 // pastRefundResolution answers a decision whose id was used before.
@@ -331,15 +294,13 @@ func (c *Client) pastRefundResolution(
 	if err != nil {
 		return contract.RefundResolutionAnswer{}, false, unavailable("read the resolutions of refund "+refund.RefundID, err)
 	}
-	// Written as the run writes it.
-	particulars, err := json.Marshal(
-		[]any{decision.Number, decision.ChannelRef, decision.Amount, strings.ToLower(decision.Currency)})
+	particulars, err := decision.Particulars()
 	if err != nil {
 		return contract.RefundResolutionAnswer{}, false, fmt.Errorf("write the decision %s: %w", decision.ID, err)
 	}
 	same := past.Action == string(decision.Action) && past.Operator == decision.Operator &&
 		past.Approver == decision.Approver && past.Reason == decision.Reason && past.Evidence == decision.Evidence &&
-		past.Particulars == contract.Clip(string(particulars), contract.MaxReasonBytes)
+		past.Particulars == particulars
 	return contract.RefundResolutionAnswer{
 		ID: past.ResolutionID, Outcome: past.Outcome, State: contract.RefundState(past.State),
 	}, true, pastRefusal(past, same)

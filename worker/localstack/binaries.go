@@ -158,7 +158,7 @@ func fetchPostgres(home, finished string, as *serverUser) (err error) {
 		return fmt.Errorf("make a folder for the download: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(unfinished)) }()
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}

@@ -33,12 +33,12 @@ var errPortTaken = errors.New("the port is taken")
 // be given the same one.
 var portsGiven sync.Map
 
-// freePort picks a TCP port of 127.0.0.1 that nothing listens on.
+// FreePort picks a TCP port of 127.0.0.1 that nothing listens on.
 //
 // The range lies below the one from which the system takes the ports of outgoing connections
 // (32768 and up on Linux, 49152 and up on macOS). A server that is down for a moment would lose a
 // port of that range to a connection, and a client that retries could even connect to itself.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	const lowest, count, attempts = 15000, 17000, 200
 	for range attempts {
 		port := lowest + rand.IntN(count)
@@ -50,9 +50,6 @@ func freePort() (int, error) {
 	}
 	return 0, fmt.Errorf("find a free port of %s between %d and %d: tried %d, all taken", loopback, lowest, lowest+count-1, attempts)
 }
-
-// FreePort gives a port of loopback that no server listens on, and gives it once.
-func FreePort() (int, error) { return freePort() }
 
 // portIsFree tells whether a server could listen on the port now.
 func portIsFree(port int) bool {

@@ -121,7 +121,7 @@ func TestFreePortsDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}
 	for range 50 {
-		port, err := freePort()
+		port, err := FreePort()
 		require.NoError(t, err)
 		assert.False(t, seen[port])
 		assert.Less(t, port, 32768)

@@ -122,7 +122,7 @@ func (p *Postgres) prepareAndStart(ctx context.Context) error {
 	defer p.mu.Unlock()
 	for attempt := 1; ; attempt++ {
 		if p.port = p.options.Port; p.port == 0 {
-			if p.port, err = freePort(); err != nil {
+			if p.port, err = FreePort(); err != nil {
 				return err
 			}
 		}

@@ -4,21 +4,15 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
-	"go.temporal.io/sdk/temporal"
+	temporalclient "go.temporal.io/sdk/client"
 	"go.uber.org/zap"
-
-	commonpb "go.temporal.io/api/common/v1"
-	enumspb "go.temporal.io/api/enums/v1"
 
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
@@ -40,15 +34,14 @@ const (
 // Relay delivers outbox rows. Any number of them may run: each row is taken by one at a time, and starting a workflow
 // that runs already is a success.
 type Relay struct {
-	store     *schema.Store
-	temporal  client.Client
-	taskQueue string
-	logger    *zap.Logger
+	store  *schema.Store
+	client *client.Client
+	logger *zap.Logger
 }
 
 // New returns a Relay that starts workflows on the task queue.
-func New(store *schema.Store, temporal client.Client, taskQueue string, logger *zap.Logger) *Relay {
-	return &Relay{store: store, temporal: temporal, taskQueue: taskQueue, logger: logger}
+func New(store *schema.Store, temporal temporalclient.Client, taskQueue string, logger *zap.Logger) *Relay {
+	return &Relay{store: store, client: client.New(temporal, store, taskQueue), logger: logger}
 }
 
 // Run delivers until ctx ends. Postgres or Temporal being away is waited out.
@@ -158,22 +151,9 @@ func (r *Relay) start(ctx context.Context, row db.ReclaimOutbox) error {
 	if err != nil {
 		return err
 	}
-	refund, err := r.store.GetRefund(ctx, db.GetRefundParams{TenantID: key.Tenant, RefundID: key.RefundID})
-	if err != nil {
-		return fmt.Errorf("read %s: %w", contract.RefundWorkflowID(key.Tenant, key.RefundID), err)
-	}
-	options := startOptions(key, r.taskQueue, refund)
 	ctx, cancel := context.WithTimeout(ctx, call)
 	defer cancel()
-	_, err = r.temporal.ExecuteWorkflow(ctx, options, contract.ChannelRefundWorkflow,
-		converter.NewRawValue(&commonpb.Payload{
-			Metadata: map[string][]byte{converter.MetadataEncoding: []byte(converter.MetadataEncodingJSON)},
-			Data:     []byte(row.Payload),
-		}))
-	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
-		return nil
-	}
-	return err
+	return r.client.StartRefund(ctx, key.Tenant, key.RefundID)
 }
 
 // clear forgets operations whose retention has passed and rows that were delivered long ago.
@@ -194,21 +174,5 @@ func (r *Relay) clear(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.logger.Warn("old "+cleared.what+" could not be cleared away", zap.Error(err))
 		}
-	}
-}
-
-func startOptions(key contract.RefundKey, taskQueue string, refund db.GetRefundRow) client.StartWorkflowOptions {
-	return client.StartWorkflowOptions{
-		ID: contract.RefundWorkflowID(key.Tenant, key.RefundID), TaskQueue: taskQueue,
-		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		TypedSearchAttributes: temporal.NewSearchAttributes(
-			temporal.NewSearchAttributeKeyKeyword(contract.AttributeTenant).ValueSet(key.Tenant),
-			temporal.NewSearchAttributeKeyKeyword(contract.AttributeAccount).ValueSet(refund.AccountID),
-			temporal.NewSearchAttributeKeyKeyword(contract.AttributeOrder).ValueSet(refund.ReclaimRefund.OrderID),
-			temporal.NewSearchAttributeKeyKeyword(contract.AttributeRefund).ValueSet(key.RefundID),
-		),
-		StaticSummary: fmt.Sprintf("%d %s · %s/%s", refund.ReclaimRefund.Amount, refund.ReclaimRefund.Currency, key.Tenant,
-			refund.AccountID),
 	}
 }

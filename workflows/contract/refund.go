@@ -3,6 +3,7 @@ package contract
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,7 +30,8 @@ func JobRefundNumber(tenant, jobID string) string {
 	return RefundNumber(tenant, "", JobRefundKey(jobID))
 }
 
-// RefundKeyRetention is how long the operation key of a refund is kept; after that, the key is answered with Expired.
+// RefundKeyRetention is how long at least a refund's operation key is remembered with what it was asked for. The refund
+// itself is kept: its key then answers Expired, with its id, and never makes another.
 const RefundKeyRetention = 30 * 24 * time.Hour
 
 // ValidRefundNumber says whether the text can be a refund number: 1 to 64 characters of 0-9 A-Z a-z _ -.
@@ -287,6 +289,13 @@ func ParseChannelNotice(raw []byte) (ChannelNotice, error) {
 		checkText(&p, text.field, text.value, 200)
 	}
 	return n, p.err(CodeBadInput)
+}
+
+// Particulars is what the decision names beside its action, people, reason and evidence, as it is kept: two decisions under
+// one id are the same if and only if this is too.
+func (r RefundResolution) Particulars() (string, error) {
+	text, err := json.Marshal([]any{r.Number, r.ChannelRef, r.Amount, strings.ToLower(r.Currency)})
+	return Clip(string(text), MaxReasonBytes), err
 }
 
 // RefundResolutionAnswer is what resolve answers: how the decision with this id went, and the refund's state after it.

@@ -1,5 +1,10 @@
 package contract
 
+import (
+	"fmt"
+	"slices"
+)
+
 // RefundState is where a channel refund stands. The first three are open, the others final, except that succeeded may
 // become reversed where its channel is known to take refunds back.
 type RefundState string
@@ -46,6 +51,19 @@ const (
 // RefundActions lists every decision that there is about a channel refund.
 func RefundActions() []RefundAction {
 	return []RefundAction{ActionSettle, ActionRelease, ActionResend, ActionExtend, ActionCancel}
+}
+
+// Refuses says in words that the action is not possible in this state and what is, or nothing where it is possible.
+func (s RefundState) Refuses(action RefundAction) string {
+	actions := s.Actions()
+	if slices.Contains(actions, action) {
+		return ""
+	}
+	possible := "nothing"
+	if len(actions) > 0 {
+		possible = fmt.Sprint(actions)
+	}
+	return fmt.Sprintf("%s is not possible while the refund is %s: possible now: %s", action, s, possible)
 }
 
 // Actions lists what a person can decide in this state.
