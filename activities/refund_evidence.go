@@ -33,6 +33,9 @@ type Observation struct {
 	Actor string
 	// Reversible says whether the channel is known to take a refund back that had succeeded.
 	Reversible bool
+	// Refusal says that the channel refused to make the refund, rather than told of one that it had made. It counts only
+	// where the number was sent once.
+	Refusal bool
 	// NextLook is how long after this observation the next look-up is due; 0 leaves the schedule as it is.
 	NextLook time.Duration
 }
@@ -69,7 +72,7 @@ func (r *Refunds) apply(
 		Payment: contract.Clip(e.Payment, 200), Amount: e.Amount, Currency: contract.Clip(e.Currency, 20),
 		Code: contract.Clip(e.Code, 200), Evidence: contract.Clip(e.Detail, contract.MaxReasonBytes),
 		Sends: int32(e.Sends), Actor: contract.Clip(o.Actor, contract.MaxReasonBytes), ObservedAt: observed,
-		Reversible: o.Reversible, NextLookUs: o.NextLook.Microseconds(),
+		Reversible: o.Reversible, NextLookUs: o.NextLook.Microseconds(), Refusal: o.Refusal,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return AppliedEvidence{}, noRefund(tried, key)

@@ -163,13 +163,9 @@ func (r *Refunds) send(
 	}
 	asked := channelRefund(row)
 	evidence := observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Submit(ctx, asked) })
-	if row.ReclaimRefund.SendCount > 0 && evidence.Outcome == channel.OutcomeFailed && evidence.Reference == "" {
-		// A refusal proves something about the request that it answers. An earlier one without an answer may have been
-		// taken, say under another key of the channel's account.
-		evidence.Outcome, evidence.Code = channel.OutcomeUnknown, "refused_when_sent_again: "+evidence.Code
-	}
 	_, err = r.apply(ctx, r.store.Queries, key, Observation{
 		Source: SourceCreate, Evidence: evidence, Reversible: caps.Reversible,
+		Refusal: evidence.Outcome == channel.OutcomeFailed && evidence.Reference == "",
 	})
 	return true, err
 }

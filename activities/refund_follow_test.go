@@ -561,3 +561,31 @@ func TestFollowingSurvivesLostReplies(t *testing.T) {
 		})
 	}
 }
+
+// Two attempts may have the refund in hand at once, when the first is taken for dead.
+func TestARefusalIsNotBelievedWhereTheNumberWasSentMeanwhile(t *testing.T) {
+	t.Parallel()
+	w, b, r, orderID := newRefundWorld(t, 4)
+	refused := channel.Evidence{Outcome: channel.OutcomeFailed, Code: "charge_disputed", Sends: 1}
+	for name, again := range map[string]bool{"sent once": false, "sent again meanwhile": true} {
+		key := w.accepted(orderID, 10, 4)
+		before := w.moneyOf(key)
+		b.submit = func(context.Context, channel.Refund) (channel.Evidence, error) {
+			if again {
+				w.beginSend(key)
+			}
+			return refused, nil
+		}
+		answer, err := follow(w, r, key, contract.RefundAccepted)
+		require.NoError(t, err, name)
+		if !again {
+			assert.Equal(t, contract.RefundFailed, answer.Row.State, name)
+			continue
+		}
+		assert.Equal(t, contract.RefundUnknown, answer.Row.State, name)
+		assert.Equal(t, "refused_when_sent_again: charge_disputed", answer.Row.LastCode, name)
+		before.state = "unknown"
+		assert.Equal(t, before, w.moneyOf(key), name)
+	}
+	w.assertRefundsSound()
+}

@@ -125,7 +125,7 @@ func (r *Refunds) openUnknownRefund(ctx context.Context, name string, notice cha
 	case !errors.Is(err, pgx.ErrNoRows):
 		return TakenNotice{}, schema.Classify("find the order that a notice is about", err)
 	}
-	sum := sha256.Sum256([]byte(e.Number + "|" + e.Reference + "|" + e.Payment + "|" + string(e.Outcome)))
+	sum := sha256.Sum256([]byte(name + "|" + e.Number + "|" + e.Reference + "|" + e.Payment + "|" + string(e.Outcome)))
 	id := "unknown_refund:" + hex.EncodeToString(sum[:8])
 	err = r.store.OpenIssue(ctx, db.OpenIssueParams{
 		TenantID: tenant, IssueID: id, Kind: "unknown_refund", SubjectKind: "channel", SubjectID: name,

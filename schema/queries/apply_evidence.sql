@@ -5,16 +5,24 @@
 -- success where the channel is known to take refunds back; what contradicts a final result, or does not match the
 -- refund, changes nothing and opens an issue; the rest is recorded. A repeated observation is not told twice. No row:
 -- there is no such refund.
-WITH args AS (
+WITH given AS (
     SELECT @source::text AS source, @outcome::text AS outcome, @number::text AS number, @channel_ref::text AS channel_ref,
         @payment::text AS payment, @amount::bigint AS amount, lower(@currency::text) AS currency, @code::text AS code,
         @evidence::text AS evidence, @sends::integer AS sends, @actor::text AS actor,
         sqlc.narg(observed_at)::timestamptz AS observed_at, @reversible::boolean AS reversible,
-        @next_look_us::bigint AS next_look_us
+        @next_look_us::bigint AS next_look_us, @refusal::boolean AS refusal
 ), refund AS (
     SELECT * FROM reclaim.refunds
     WHERE refunds.tenant_id = @tenant_id AND refunds.refund_id = @refund_id
     FOR UPDATE
+), args AS MATERIALIZED (
+    -- A refusal proves something about the request that it answers. Where the number was sent more than once, another may
+    -- have been taken, say under another key of the channel's account.
+    SELECT given.source, CASE WHEN again.refused THEN 'unknown' ELSE given.outcome END AS outcome, given.number,
+        given.channel_ref, given.payment, given.amount, given.currency,
+        CASE WHEN again.refused THEN 'refused_when_sent_again: ' || left(given.code, 40) ELSE given.code END AS code,
+        given.evidence, given.sends, given.actor, given.observed_at, given.reversible, given.next_look_us
+    FROM given, refund, LATERAL (SELECT given.refusal AND refund.send_count > 1 AS refused) AS again
 ), judged AS MATERIALIZED (
     SELECT refund.*, orders.account_id, clock_timestamp() AS at, CASE
         WHEN args.number <> '' AND args.number <> refund.refund_id

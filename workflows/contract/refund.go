@@ -231,7 +231,7 @@ func (r RefundResolution) Check() error {
 	if proves && r.Amount < 1 {
 		p.add("amount", fmt.Sprintf("is missing: %s needs the refund's amount, so that the right refund is decided", r.Action))
 	}
-	if r.Action == ActionSettle && r.ChannelRef == "" {
+	if r.Action == ActionSettle && strings.TrimSpace(r.ChannelRef) == "" {
 		p.add("channelRef", "is missing: settle needs the channel's own reference of the refund")
 	}
 	if r.Currency != "" {
