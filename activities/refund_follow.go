@@ -42,8 +42,9 @@ type FollowAnswer struct {
 }
 
 // FollowRefund brings a refund on by one step (send it, look it up, send its number again) and answers as soon as the
-// refund is in another state than Known, is final, or has had its time. Otherwise it fails with ErrorNotDue and the time
-// until the next look-up as its retry delay: waiting costs no history, and the retry is the poll.
+// refund is in another state than Known, is final, has had its time, or was flagged since it cannot go on. Otherwise it
+// fails with ErrorNotDue and the time until the next look-up as its retry delay: waiting costs no history, and the retry is
+// the poll.
 //
 // Sending is committed before the channel is called, and whatever the channel says goes through ApplyEvidence. An
 // attempt that dies anywhere is repeated from what the row then says.
@@ -51,6 +52,17 @@ func (r *Refunds) FollowRefund(ctx context.Context, f FollowRequest) (FollowAnsw
 	if err := ownRefund(ctx, f.RefundKey); err != nil {
 		return FollowAnswer{}, err
 	}
+	answer, err := r.follow(ctx, f)
+	if errors.Is(err, channel.ErrUnknownChannel) || errors.Is(err, channel.ErrNotForTenant) {
+		return r.stuck(ctx, f.RefundKey, ErrorChannelMissing, err)
+	}
+	if fault, ok := errors.AsType[*temporal.ApplicationError](err); ok && fault.NonRetryable() && fault.Type() != ErrorNoRefund {
+		return r.stuck(ctx, f.RefundKey, fault.Type(), fault)
+	}
+	return answer, err
+}
+
+func (r *Refunds) follow(ctx context.Context, f FollowRequest) (FollowAnswer, error) {
 	row, err := r.read(ctx, r.store.Queries, f.RefundKey)
 	if err != nil {
 		return FollowAnswer{}, err
@@ -60,7 +72,7 @@ func (r *Refunds) FollowRefund(ctx context.Context, f FollowRequest) (FollowAnsw
 	}
 	far, err := r.channels.Get(row.Channel, f.Tenant)
 	if err != nil {
-		return FollowAnswer{}, r.channelMissing(ctx, f.RefundKey, err)
+		return FollowAnswer{}, err
 	}
 	stop := beat(ctx)
 	defer stop()
@@ -207,13 +219,16 @@ func observe(ctx context.Context, call func(context.Context) (channel.Evidence, 
 	}
 }
 
-func (r *Refunds) channelMissing(ctx context.Context, key contract.RefundKey, cause error) error {
-	tried := "flag " + refundName(key)
-	if _, err := r.store.FlagRefund(ctx, db.FlagRefundParams{TenantID: key.Tenant, RefundID: key.RefundID}); err != nil {
-		return retry(ctx, schema.Classify(tried, err))
+// stuck says that a person must look why the refund does not go on: the first time to the run, which shows it, and after
+// that by failing until what is in the way is gone, be it a channel that is not configured or a fault of the program.
+func (r *Refunds) stuck(ctx context.Context, key contract.RefundKey, why string, cause error) (FollowAnswer, error) {
+	flagged, err := r.store.FlagRefund(ctx, db.FlagRefundParams{TenantID: key.Tenant, RefundID: key.RefundID})
+	if cause = errors.Join(cause, err); flagged == 0 {
+		return FollowAnswer{}, temporal.NewApplicationErrorWithOptions("follow "+refundName(key)+": "+cause.Error(), why,
+			temporal.ApplicationErrorOptions{NextRetryDelay: 30 * time.Second, Cause: cause})
 	}
-	return temporal.NewApplicationErrorWithOptions("follow "+refundName(key)+": "+cause.Error(), ErrorChannelMissing,
-		temporal.ApplicationErrorOptions{NextRetryDelay: 30 * time.Second, Cause: cause})
+	row, err := r.read(ctx, r.store.Queries, key)
+	return FollowAnswer{Row: refundRowOf(row)}, err
 }
 
 // beat tells Temporal that the attempt lives until stop is called, so that a worker that died is noticed soon.

@@ -428,7 +428,12 @@ func TestAChannelThatIsNotConfiguredIsWaitedForWithAttention(t *testing.T) {
 		for _, state := range []contract.RefundState{contract.RefundAccepted, contract.RefundUnknown, contract.RefundPending} {
 			key := w.inState(w.through(b), orderID, state)
 			before := w.moneyOf(key)
-			_, err := follow(w, r, key, state)
+			answer, err := follow(w, r, key, state)
+			require.NoError(t, err, "the first time its run is told, which shows it")
+			assert.Equal(t, state, answer.Row.State)
+			assert.True(t, answer.Row.NeedsReview)
+			assert.False(t, answer.GaveUp)
+			_, err = follow(w, r, key, state)
 			requireErrorType(t, err, activities.ErrorChannelMissing, true)
 			failure, _ := errors.AsType[*temporal.ApplicationError](err)
 			assert.Equal(t, 30*time.Second, failure.NextRetryDelay())
@@ -441,6 +446,29 @@ func TestAChannelThatIsNotConfiguredIsWaitedForWithAttention(t *testing.T) {
 		require.NoError(t, err, "a final refund needs no channel")
 	}
 	assert.Equal(t, [2]int{}, b.calls())
+	w.assertRefundsSound()
+}
+
+// A fault of the program or the schema is shown to a person and waited out: once it is mended, the refund goes on by itself.
+func TestAFaultIsWaitedOutWithAttention(t *testing.T) {
+	t.Parallel()
+	w, b, r, orderID := newRefundWorld(t, 4)
+	key := w.accepted(orderID, 10, 4)
+	_, err := w.admin.Exec(t.Context(), "ALTER TABLE reclaim.refund_events ADD CONSTRAINT broken CHECK (source <> 'send')")
+	require.NoError(t, err)
+	answer, err := follow(w, r, key, contract.RefundAccepted)
+	require.NoError(t, err, "the first time its run is told, which shows it")
+	assert.True(t, answer.Row.NeedsReview)
+	_, err = follow(w, r, key, contract.RefundAccepted)
+	requireErrorType(t, err, string(schema.ErrorBroken), true)
+	assert.ErrorContains(t, err, "broken")
+	assert.Equal(t, [2]int{}, b.calls(), "nothing is sent before it is committed that it will be")
+
+	_, err = w.admin.Exec(t.Context(), "ALTER TABLE reclaim.refund_events DROP CONSTRAINT broken")
+	require.NoError(t, err)
+	answer, err = follow(w, r, key, contract.RefundAccepted)
+	require.NoError(t, err)
+	assert.NotEqual(t, contract.RefundAccepted, answer.Row.State)
 	w.assertRefundsSound()
 }
 

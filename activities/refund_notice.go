@@ -78,7 +78,7 @@ func (r *Refunds) TakeNotice(
 	if err != nil || notice.Evidence == nil {
 		return TakenNotice{}, err
 	}
-	e := *notice.Evidence
+	e := notice.Evidence
 	owner, err := r.ownerOf(ctx, name, e)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return r.openUnknownRefund(ctx, name, notice)
@@ -92,12 +92,12 @@ func (r *Refunds) TakeNotice(
 		Code: contract.Clip(e.Code, 200), ObservedAt: e.ObservedAt,
 	}}
 	taken.Applied, err = r.apply(ctx, r.store.Queries, owner, Observation{
-		Source: SourceNotice, Evidence: e, Reversible: far.Capabilities().Reversible,
+		Source: SourceNotice, Evidence: *e, Reversible: far.Capabilities().Reversible,
 	})
 	return taken, err
 }
 
-func (r *Refunds) ownerOf(ctx context.Context, name string, e channel.Evidence) (contract.RefundKey, error) {
+func (r *Refunds) ownerOf(ctx context.Context, name string, e *channel.Evidence) (contract.RefundKey, error) {
 	if e.Number != "" {
 		row, err := r.store.GetRefundByNumber(ctx, e.Number)
 		if err != nil || row.Channel != name {
@@ -106,9 +106,21 @@ func (r *Refunds) ownerOf(ctx context.Context, name string, e channel.Evidence) 
 		return contract.RefundKey{Tenant: row.TenantID, RefundID: row.RefundID}, nil
 	}
 	row, err := r.store.FindRefundTenant(ctx, db.FindRefundTenantParams{
-		Channel: name, Payment: e.Payment, ChannelRef: e.Reference,
+		Channel: name, Payments: paymentNames(e), ChannelRef: e.Reference,
 	})
+	if err == nil {
+		// The evidence is compared with our name of the payment.
+		e.Payment = row.Payment
+	}
 	return contract.RefundKey{Tenant: row.TenantID, RefundID: row.RefundID}, err
+}
+
+// paymentNames are those by which an order may know the payment.
+func paymentNames(e *channel.Evidence) []string {
+	if e.PaymentAlias == "" {
+		return []string{e.Payment}
+	}
+	return []string{e.Payment, e.PaymentAlias}
 }
 
 // UnassignedTenant holds the issues of messages that belong to no tenant's order.
@@ -118,7 +130,7 @@ const UnassignedTenant = "unassigned"
 func (r *Refunds) openUnknownRefund(ctx context.Context, name string, notice channel.Notice) (TakenNotice, error) {
 	e := notice.Evidence
 	tenant := UnassignedTenant
-	owner, err := r.store.FindPaymentTenant(ctx, db.FindPaymentTenantParams{Channel: name, Payment: e.Payment})
+	owner, err := r.store.FindPaymentTenant(ctx, db.FindPaymentTenantParams{Channel: name, Payments: paymentNames(e)})
 	switch {
 	case err == nil:
 		tenant = owner

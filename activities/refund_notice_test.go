@@ -70,6 +70,28 @@ func TestANoticeWithoutANumberIsFoundByItsReference(t *testing.T) {
 	w.assertRefundsSound()
 }
 
+// A channel may have two names for a payment, and a refund that was made elsewhere does not say by which it is known here.
+func TestANoticeIsFoundByThePaymentsOtherName(t *testing.T) {
+	t.Parallel()
+	w, b, r, orderID := newRefundWorld(t, 4)
+	key := w.inState(r, orderID, contract.RefundPending)
+	swapped := func(e *channel.Evidence) {
+		e.Number, e.PaymentAlias, e.Payment = "", e.Payment, "another name"
+	}
+	b.noticeOf(with(w.says(key, channel.OutcomeSucceeded), swapped))
+	assert.Equal(t, key, w.take(r).Refund)
+	assert.Equal(t, "succeeded", w.refund(key).State)
+	assert.Empty(t, w.issues(tenant, key.RefundID))
+
+	b.noticeOf(with(w.says(key, channel.OutcomeSucceeded), func(e *channel.Evidence) {
+		swapped(e)
+		e.Reference = "re-dashboard"
+	}))
+	w.take(r)
+	assert.Len(t, w.issues(tenant, bankName), 1, "it is our order's, not nobody's")
+	w.assertRefundsSound()
+}
+
 // What is verified and about no refund that is known here is kept as an issue: money may have moved without us.
 func TestC61_ANoticeAboutAnUnknownRefundOpensAnIssue(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,8 @@ package activities
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -99,7 +101,13 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	case err == nil:
 		answer.Verdict, answer.Why, answer.Outcome = Refused, WhyIDReused, contract.ResolutionRefused
 		answer.Refusal = fmt.Sprintf("the resolution id %q stands for another decision: use a new id", d.ID)
-		return answer, nil
+		if !q.RecordRefusal {
+			return answer, nil
+		}
+		// Nobody waits for the answer to a signal: it is kept under an id of its own, the same for every delivery.
+		record.ResolutionID = reusedID(record)
+		record.Outcome, record.State, record.Refusal = contract.ResolutionRefused, string(answer.State), answer.Refusal
+		return answer, queries.RecordRefusedResolution(ctx, db.RecordRefusedResolutionParams(record))
 	case !errors.Is(err, pgx.ErrNoRows):
 		return answer, err
 	}
@@ -125,6 +133,14 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	answer.State = answer.Row.State
 	record.State = string(answer.State)
 	return answer, queries.InsertResolution(ctx, record)
+}
+
+// reusedID names a refused decision whose own id stands for another one.
+func reusedID(r db.InsertResolutionParams) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{
+		r.ResolutionID, r.Action, r.Operator, r.Approver, r.Reason, r.Evidence, r.Particulars,
+	}))
+	return "reused:" + hex.EncodeToString(sum[:16])
 }
 
 func sameDecision(prior db.ReclaimResolution, now db.InsertResolutionParams) bool {

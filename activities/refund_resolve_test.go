@@ -287,6 +287,27 @@ func TestAResolutionIDStandsForOneDecision(t *testing.T) {
 	w.assertRefundsSound()
 }
 
+// A signal whose id stands for another decision is kept beside it, once however often it is delivered.
+func TestASignalUnderAUsedIDIsKept(t *testing.T) {
+	t.Parallel()
+	w, _, r, orderID := newRefundWorld(t, 4)
+	key := w.inState(r, orderID, contract.RefundPending)
+	first := decide("d-1", key, contract.ActionExtend)
+	require.Equal(t, activities.Applied, w.resolve(r, key, first).Verdict)
+	other := decide("d-1", key, contract.ActionRelease)
+	for range 2 {
+		answer, err := r.ResolveRefund(t.Context(), activities.ResolveRefundRequest{
+			RefundKey: key, Resolution: other, RecordRefusal: true,
+		})
+		require.NoError(t, err)
+		assert.Equal(t, [2]string{activities.WhyIDReused, contract.ResolutionRefused}, [2]string{answer.Why, answer.Outcome})
+	}
+	assert.Equal(t, []string{"extend applied ", `release refused the resolution id "d-1" stands for another decision: use a new id`},
+		w.lines("SELECT concat_ws(' ', action, outcome, refusal) FROM reclaim.resolutions WHERE subject_id = $1 ORDER BY created_at", key.RefundID))
+	assert.Equal(t, "pending", w.refund(key).State)
+	w.assertRefundsSound()
+}
+
 // A signal has nobody to answer to: what it asked for and was refused is kept.
 func TestARefusedSignalIsKeptAndFoundAgain(t *testing.T) {
 	t.Parallel()

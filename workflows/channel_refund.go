@@ -3,6 +3,7 @@ package workflows
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -49,10 +50,13 @@ func ChannelRefund(ctx workflow.Context, input converter.RawValue) (*contract.Re
 	if err := r.listen(own, badInput); err != nil {
 		return nil, err
 	}
-	if badInput != nil {
+	if badInput != nil && (!r.addressed() || !r.adoptNamed(own)) {
 		return nil, refusal(badInput)
 	}
 	if err := r.begin(own); err != nil {
+		if badInput != nil {
+			return nil, refusal(badInput)
+		}
 		return nil, err
 	}
 	for {
@@ -60,7 +64,11 @@ func ChannelRefund(ctx workflow.Context, input converter.RawValue) (*contract.Re
 		switch {
 		case !r.row.State.Open():
 			r.stopFollowing()
-			if r.finished(own) {
+			switch {
+			case !r.finished(own):
+			case badInput != nil:
+				return nil, refusal(badInput)
+			default:
 				return r.result(), nil
 			}
 		case r.following == nil && !r.gaveUp:
@@ -81,6 +89,20 @@ func (r *channelRefund) readInput(ctx workflow.Context, raw []byte) (err error) 
 			"the workflow id of this refund must be %q, not %q: the id is what keeps a refund to one run", wanted, id), nil)
 	}
 	return nil
+}
+
+// addressed says whether a message waits for this run. A run that is refused its own input then follows the refund that its
+// id names, since that is what was meant and no message may be lost, and answers with its refusal at that refund's end.
+func (r *channelRefund) addressed() bool { return r.notices.Len() > 0 || r.resolutions.Len() > 0 }
+
+// adoptNamed takes the refund that the workflow id names, and reports whether it names one.
+func (r *channelRefund) adoptNamed(ctx workflow.Context) bool {
+	parts := strings.Split(workflow.GetInfo(ctx).WorkflowExecution.ID, "/")
+	if len(parts) != 3 || parts[0] != "refund" || !contract.ValidID(parts[1]) || !contract.ValidRefundNumber(parts[2]) {
+		return false
+	}
+	r.key = contract.RefundKey{Tenant: parts[1], RefundID: parts[2]}
+	return true
 }
 
 func (r *channelRefund) begin(ctx workflow.Context) error {

@@ -645,6 +645,29 @@ func TestARefundsBadInputIsRefusedBeforeAnything(t *testing.T) {
 	}
 }
 
+// Whoever starts a run with a broken input and a message meant the refund that the id names: the message is not lost.
+func TestARefundsBadInputLosesNoMessage(t *testing.T) {
+	for name, input := range map[string]any{"no input": nil, "another refund's": contract.RefundKey{Tenant: "acme", RefundID: "rf2"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newRefundStage(t, noAnswer)
+			s.input = input
+			s.book.row.State, s.book.row.Sends, s.book.row.FirstSent = unknown, 1, s.start
+			s.at(0, func() { s.signal(contract.ResolveMessage, refundDecision("r1", contract.ActionSettle)) })
+			s.run()
+			assert.Equal(t, contract.CodeBadInput, refusedAs(s.err))
+			assert.Equal(t, contract.RefundSucceeded, s.book.row.State)
+			assert.Equal(t, contract.ResolutionApplied, s.book.resolutions["r1"].outcome)
+		})
+	}
+	t.Run("a refund that was never accepted", func(t *testing.T) {
+		s := newRefundStage(t, noAnswer)
+		s.book.missing, s.input = true, nil
+		s.at(0, func() { s.signal(contract.ResolveMessage, refundDecision("r1", contract.ActionSettle)) })
+		s.run()
+		assert.Equal(t, contract.CodeBadInput, refusedAs(s.err))
+	})
+}
+
 func TestACancelOfTheRunIsNotACancelOfTheRefund(t *testing.T) {
 	for name, at := range map[string]time.Duration{"at the start": 0, "while following": 15 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -737,7 +760,7 @@ func TestStatusAnswersWhatAPersonAsksInEveryState(t *testing.T) {
 		s.unreadUntil(5 * time.Second)
 		s.at(time.Second, func() {
 			assert.Equal(t, contract.RefundStatus{
-				DidItHappen: "Unknown: the refund has not been read yet.", WaitsFor: "its row", Then: "it is sent",
+				DidItHappen: "Unknown: the refund has not been read yet.", Known: "Nothing yet.", WaitsFor: "its row", Then: "it is sent",
 				Actions: []contract.RefundAction{},
 			}, s.status())
 		})
@@ -756,22 +779,22 @@ func TestStatusAnswersWhatAPersonAsksInEveryState(t *testing.T) {
 			r.State, r.Since = accepted, clock(-time.Second)
 			r.DidItHappen = "Not as far as is known: it is accepted here and on its way to the channel."
 			r.Known = "The channel has not answered yet."
-			r.WaitsFor, r.Then = "being sent", "the channel is asked on its schedule"
+			r.WaitsFor, r.Then = "being sent", "the channel is asked until it has confirmed what became of it"
 		})
 		assert.Equal(t, map[time.Duration]contract.RefundStatus{
 			30: sending,
 			61: sending,
 			63: with(func(r *contract.RefundStatus) {
 				r.State, r.Since, r.NextLook, r.LookUntil = unknown, clock(62*time.Second), clock(70*time.Second), clock(time.Hour+time.Minute)
-				r.DidItHappen = "Unknown: it was sent, and no acknowledgement came back."
-				r.Known = "Sent once, first at 2026-03-01T12:01:00Z; the channel last said: unknown (timeout)."
+				r.DidItHappen = "Unknown: it was sent and not acknowledged, so the money may or may not go back."
+				r.Known = "Sent once at 2026-03-01T12:01:00Z; since then: no usable answer came (timeout)."
 				r.WaitsFor = "the channel's confirmation; it is asked every 30s"
 				r.Then = "a person is asked, unless the channel has confirmed by then"
 			}),
 			101: with(func(r *contract.RefundStatus) {
 				r.State, r.Since, r.NextLook, r.LookUntil = awaited, clock(100*time.Second), clock(130*time.Second), clock(time.Hour+time.Minute)
 				r.DidItHappen = "Not yet: the channel has taken it on."
-				r.Known = "The channel's reference is re_1; it last said: pending."
+				r.Known = "The channel's reference is re_1. Last: the channel has taken it on."
 				r.WaitsFor = "the channel's confirmation; it is asked every 30s"
 				r.Then, r.ChannelRef = "a person is asked, unless the channel has confirmed by then", reference
 			}),
@@ -779,17 +802,19 @@ func TestStatusAnswersWhatAPersonAsksInEveryState(t *testing.T) {
 				r.State, r.Since = awaited, clock(100*time.Second)
 				r.NeedsReview, r.ChannelRef = true, reference
 				r.DidItHappen = "Not yet: the channel has taken it on."
-				r.Known = "The channel's reference is re_1; it last said: pending."
+				r.Known = "The channel's reference is re_1. Last: the channel has taken it on."
 				r.WaitsFor = "a person's decision: resolve with settle, release or extend"
-				r.Then = "what the person decides"
+				r.Then = "what the person decides; nothing happens by itself, but a report of the channel still counts"
 			}),
 		}, looks)
 	})
 	for state, words := range map[contract.RefundState][2]string{
 		contract.RefundSucceeded: {"Yes: the channel confirmed it.", "The channel's reference is re_1."},
-		contract.RefundFailed:    {"No: the channel confirmed that no money moved and none will.", "The channel said: failed."},
-		contract.RefundCanceled:  {"No: it was withdrawn before it was sent.", "Nothing was sent to the channel."},
-		contract.RefundReversed:  {"It did, and the bank took it back later.", "The channel said: reversed."},
+		contract.RefundFailed: {"No: the channel confirmed that no money moved and none will. The credits are back.",
+			"Last: no money moved and none will."},
+		contract.RefundCanceled: {"No: it was withdrawn before it was sent. The credits are back.", "Nothing was sent to the channel."},
+		contract.RefundReversed: {"It did, and the bank took it back later. The credits are back.",
+			"The channel's reference is re_1. Last: reversed."},
 	} {
 		t.Run(string(state), func(t *testing.T) {
 			s := newRefundStage(t, confirmed).closed(state)
@@ -801,6 +826,9 @@ func TestStatusAnswersWhatAPersonAsksInEveryState(t *testing.T) {
 				r.State, r.Since, r.ChannelRef = state, clock(-time.Second), reference
 				r.DidItHappen, r.Known = words[0], words[1]
 				r.WaitsFor, r.Then = "nothing", "nothing more: this is final"
+				if state == contract.RefundSucceeded {
+					r.Then = "nothing more, unless the bank takes it back"
+				}
 			}), status)
 			assert.NotNil(t, status.Actions, "an empty list, not null")
 		})

@@ -1,9 +1,6 @@
 package workflows
 
 import (
-	"fmt"
-	"time"
-
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
@@ -109,97 +106,14 @@ func recordableRefundDecision(d contract.RefundResolution, data []byte) contract
 	return d
 }
 
-// status answers the query of this name, in the order in which a person asks.
+// status answers the query of this name.
 func (r *channelRefund) status() contract.RefundStatus {
 	row := r.row
-	status := contract.RefundStatus{
-		State: row.State, Since: row.Updated, NextLook: row.NextLook, LookUntil: row.LookUntil,
-		NeedsReview: r.needsPerson(), Actions: row.State.Actions(), Amount: row.Amount, Currency: row.Currency,
-		Credits: row.Credits, ChannelRef: row.ChannelRef,
-	}
-	if r.gaveUp || !row.State.Open() {
-		status.NextLook, status.LookUntil = time.Time{}, time.Time{}
-	}
-	status.DidItHappen, status.Known = refundInWords(row, r.following != nil)
-	switch {
-	case !r.known:
-		status.WaitsFor, status.Then = "its row", "it is sent"
-	case !row.State.Open():
-		status.WaitsFor, status.Then = "nothing", "nothing more: this is final"
-	case r.gaveUp:
-		status.WaitsFor = "a person's decision: resolve with " + actionsInWords(status.Actions)
-		status.Then = "what the person decides"
-	case row.State == contract.RefundAccepted:
-		status.WaitsFor, status.Then = "being sent", "the channel is asked "+r.scheduleInWords()
-	default:
-		status.WaitsFor = "the channel's confirmation; it is asked " + r.scheduleInWords()
-		status.Then = "a person is asked, unless the channel has confirmed by then"
-	}
-	return status
-}
-
-func (r *channelRefund) scheduleInWords() string {
-	if r.schedule == "" {
-		return "on its schedule"
-	}
-	return r.schedule
-}
-
-// actionsInWords lists what a person can choose from.
-func actionsInWords(actions []contract.RefundAction) string {
-	words := ""
-	for i, action := range actions {
-		switch {
-		case i > 0 && i == len(actions)-1:
-			words += " or "
-		case i > 0:
-			words += ", "
-		}
-		words += string(action)
-	}
-	return words
-}
-
-// refundInWords says whether the money went back and how that is known. While an activity sends the refund, it may be
-// further than the row says.
-func refundInWords(row activities.RefundRow, following bool) (happened, known string) {
-	switch row.State {
-	case contract.RefundAccepted:
-		if following {
-			return "Not as far as is known: it is accepted here and on its way to the channel.",
-				"The channel has not answered yet."
-		}
-		return "No: it is accepted here and not sent yet.", "Nothing was sent to the channel."
-	case contract.RefundUnknown:
-		return "Unknown: it was sent, and no acknowledgement came back.",
-			fmt.Sprintf("Sent %s, first at %s; the channel last said: %s.", times(row.Sends), row.FirstSent.Format(time.RFC3339),
-				said(row))
-	case contract.RefundPending:
-		return "Not yet: the channel has taken it on.", fmt.Sprintf("The channel's reference is %s; it last said: %s.",
-			row.ChannelRef, said(row))
-	case contract.RefundSucceeded:
-		return "Yes: the channel confirmed it.", "The channel's reference is " + row.ChannelRef + "."
-	case contract.RefundFailed:
-		return "No: the channel confirmed that no money moved and none will.", "The channel said: " + said(row) + "."
-	case contract.RefundCanceled:
-		return "No: it was withdrawn before it was sent.", "Nothing was sent to the channel."
-	case contract.RefundReversed:
-		return "It did, and the bank took it back later.", "The channel said: " + said(row) + "."
-	default:
-		return "Unknown: the refund has not been read yet.", ""
-	}
-}
-
-func said(row activities.RefundRow) string {
-	if row.LastCode == "" {
-		return row.LastOutcome
-	}
-	return row.LastOutcome + " (" + row.LastCode + ")"
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
+	return contract.RefundFacts{
+		State: row.State, Since: row.Updated, Amount: row.Amount, Currency: row.Currency, Credits: row.Credits,
+		Channel: row.Channel, ChannelRef: row.ChannelRef, Sends: row.Sends, FirstSent: row.FirstSent,
+		LastOutcome: row.LastOutcome, LastCode: row.LastCode, NextLook: row.NextLook, LookUntil: row.LookUntil,
+		Schedule: r.schedule, Sending: r.following != nil, ResendDue: row.ResendDue, GaveUp: r.gaveUp,
+		NeedsReview: row.NeedsReview, OpenIssues: row.OpenIssues,
+	}.Status()
 }

@@ -70,8 +70,10 @@ type Evidence struct {
 	Number    string
 	Reference string
 	Payment   string
-	Amount    int64
-	Currency  string
+	// PaymentAlias is the payment's other name, where the channel has two and it is not known by which it was asked for.
+	PaymentAlias string
+	Amount       int64
+	Currency     string
 	// Code is the channel's own word for it: a status, an error code, an HTTP status, or what went wrong in between.
 	Code string
 	// Detail is the answer's text, for people, at most MaxDetail bytes of valid UTF-8. It holds no secrets.

@@ -182,47 +182,49 @@ func (q *Queries) ExtendRefund(ctx context.Context, arg ExtendRefundParams) erro
 }
 
 const findPaymentTenant = `-- name: FindPaymentTenant :one
-SELECT tenant_id FROM reclaim.orders WHERE channel = $1 AND channel_payment_id = $2 LIMIT 1
+SELECT tenant_id FROM reclaim.orders
+WHERE channel = $1 AND channel_payment_id = ANY ($2::text[])
+LIMIT 1
 `
 
 type FindPaymentTenantParams struct {
-	Channel string
-	Payment string
+	Channel  string
+	Payments []string
 }
 
-// Whose order a channel's payment bought.
+// Whose order a channel's payment bought, by any of its names.
 func (q *Queries) FindPaymentTenant(ctx context.Context, arg FindPaymentTenantParams) (string, error) {
-	row := q.db.QueryRow(ctx, findPaymentTenant, arg.Channel, arg.Payment)
+	row := q.db.QueryRow(ctx, findPaymentTenant, arg.Channel, arg.Payments)
 	var tenant_id string
 	err := row.Scan(&tenant_id)
 	return tenant_id, err
 }
 
 const findRefundTenant = `-- name: FindRefundTenant :one
-SELECT refunds.tenant_id, refunds.refund_id, orders.channel
+SELECT refunds.tenant_id, refunds.refund_id, orders.channel_payment_id AS payment
 FROM reclaim.refunds JOIN reclaim.orders USING (tenant_id, order_id)
-WHERE orders.channel = $1 AND orders.channel_payment_id = $2 AND refunds.channel_ref = $3
+WHERE orders.channel = $1 AND orders.channel_payment_id = ANY ($2::text[]) AND refunds.channel_ref = $3
     AND refunds.channel_ref <> ''
 LIMIT 1
 `
 
 type FindRefundTenantParams struct {
 	Channel    string
-	Payment    string
+	Payments   []string
 	ChannelRef string
 }
 
 type FindRefundTenantRow struct {
 	TenantID string
 	RefundID string
-	Channel  string
+	Payment  string
 }
 
 // Whose refund it is where a channel reports no number: the one of this reference, on this payment.
 func (q *Queries) FindRefundTenant(ctx context.Context, arg FindRefundTenantParams) (FindRefundTenantRow, error) {
-	row := q.db.QueryRow(ctx, findRefundTenant, arg.Channel, arg.Payment, arg.ChannelRef)
+	row := q.db.QueryRow(ctx, findRefundTenant, arg.Channel, arg.Payments, arg.ChannelRef)
 	var i FindRefundTenantRow
-	err := row.Scan(&i.TenantID, &i.RefundID, &i.Channel)
+	err := row.Scan(&i.TenantID, &i.RefundID, &i.Payment)
 	return i, err
 }
 
@@ -248,6 +250,8 @@ func (q *Queries) FlagRefund(ctx context.Context, arg FlagRefundParams) (int64, 
 
 const getRefund = `-- name: GetRefund :one
 SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, orders.account_id, orders.channel, orders.channel_payment_id,
+    (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
+        AND issues.subject_id = refund.refund_id AND issues.state = 'open')::integer AS open_issues,
     clock_timestamp()::timestamptz AS now
 FROM reclaim.refunds AS refund JOIN reclaim.orders USING (tenant_id, order_id)
 WHERE refund.tenant_id = $1 AND refund.refund_id = $2
@@ -263,6 +267,7 @@ type GetRefundRow struct {
 	AccountID        string
 	Channel          string
 	ChannelPaymentID string
+	OpenIssues       int32
 	Now              time.Time
 }
 
@@ -300,6 +305,7 @@ func (q *Queries) GetRefund(ctx context.Context, arg GetRefundParams) (GetRefund
 		&i.AccountID,
 		&i.Channel,
 		&i.ChannelPaymentID,
+		&i.OpenIssues,
 		&i.Now,
 	)
 	return i, err
@@ -524,4 +530,48 @@ func (q *Queries) LockRefund(ctx context.Context, arg LockRefundParams) (string,
 	var refund_id string
 	err := row.Scan(&refund_id)
 	return refund_id, err
+}
+
+const recordRefusedResolution = `-- name: RecordRefusedResolution :exec
+INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution_id, action, operator, approver, reason,
+    evidence, particulars, outcome, state, refusal)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+    $10, $11, $12, $13)
+ON CONFLICT DO NOTHING
+`
+
+type RecordRefusedResolutionParams struct {
+	TenantID     string
+	SubjectKind  string
+	SubjectID    string
+	ResolutionID string
+	Action       string
+	Operator     string
+	Approver     string
+	Reason       string
+	Evidence     string
+	Particulars  string
+	Outcome      string
+	State        string
+	Refusal      string
+}
+
+// Keeps a refused decision, once however often it is delivered.
+func (q *Queries) RecordRefusedResolution(ctx context.Context, arg RecordRefusedResolutionParams) error {
+	_, err := q.db.Exec(ctx, recordRefusedResolution,
+		arg.TenantID,
+		arg.SubjectKind,
+		arg.SubjectID,
+		arg.ResolutionID,
+		arg.Action,
+		arg.Operator,
+		arg.Approver,
+		arg.Reason,
+		arg.Evidence,
+		arg.Particulars,
+		arg.Outcome,
+		arg.State,
+		arg.Refusal,
+	)
+	return err
 }

@@ -1,6 +1,8 @@
 -- name: GetRefund :one
 -- The refund as it stands, with what its channel needs to know of the order and Postgres' own clock.
 SELECT sqlc.embed(refund), orders.account_id, orders.channel, orders.channel_payment_id,
+    (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
+        AND issues.subject_id = refund.refund_id AND issues.state = 'open')::integer AS open_issues,
     clock_timestamp()::timestamptz AS now
 FROM reclaim.refunds AS refund JOIN reclaim.orders USING (tenant_id, order_id)
 WHERE refund.tenant_id = @tenant_id AND refund.refund_id = @refund_id;
@@ -13,9 +15,9 @@ WHERE refunds.refund_id = @refund_id;
 
 -- name: FindRefundTenant :one
 -- Whose refund it is where a channel reports no number: the one of this reference, on this payment.
-SELECT refunds.tenant_id, refunds.refund_id, orders.channel
+SELECT refunds.tenant_id, refunds.refund_id, orders.channel_payment_id AS payment
 FROM reclaim.refunds JOIN reclaim.orders USING (tenant_id, order_id)
-WHERE orders.channel = @channel AND orders.channel_payment_id = @payment AND refunds.channel_ref = @channel_ref
+WHERE orders.channel = @channel AND orders.channel_payment_id = ANY (@payments::text[]) AND refunds.channel_ref = @channel_ref
     AND refunds.channel_ref <> ''
 LIMIT 1;
 
@@ -145,6 +147,14 @@ INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution
 VALUES (@tenant_id, @subject_kind, @subject_id, @resolution_id, @action, @operator, @approver, @reason, @evidence,
     @particulars, @outcome, @state, @refusal);
 
+-- name: RecordRefusedResolution :exec
+-- Keeps a refused decision, once however often it is delivered.
+INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution_id, action, operator, approver, reason,
+    evidence, particulars, outcome, state, refusal)
+VALUES (@tenant_id, @subject_kind, @subject_id, @resolution_id, @action, @operator, @approver, @reason, @evidence,
+    @particulars, @outcome, @state, @refusal)
+ON CONFLICT DO NOTHING;
+
 -- name: ListRefundEvents :many
 SELECT * FROM reclaim.refund_events WHERE tenant_id = @tenant_id AND refund_id = @refund_id ORDER BY seq;
 
@@ -152,5 +162,7 @@ SELECT * FROM reclaim.refund_events WHERE tenant_id = @tenant_id AND refund_id =
 SELECT * FROM reclaim.refunds WHERE tenant_id = @tenant_id AND order_id = @order_id ORDER BY created_at, refund_id;
 
 -- name: FindPaymentTenant :one
--- Whose order a channel's payment bought.
-SELECT tenant_id FROM reclaim.orders WHERE channel = @channel AND channel_payment_id = @payment LIMIT 1;
+-- Whose order a channel's payment bought, by any of its names.
+SELECT tenant_id FROM reclaim.orders
+WHERE channel = @channel AND channel_payment_id = ANY (@payments::text[])
+LIMIT 1;

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -317,43 +318,56 @@ func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision con
 	if err != nil {
 		return none, fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
 	}
-	start := c.temporal.NewWithStartWorkflowOperation(c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	start := func() client.WithStartWorkflowOperation {
+		return c.temporal.NewWithStartWorkflowOperation(c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
+	}
 	return sendDecision(ctx, c, "resolve job "+jobID, job.WorkflowID(), start, decision,
 		func() (contract.ResolutionAnswer, bool, error) { return c.pastResolution(ctx, row, decision) })
 }
 
-// sendDecision takes a person's decision to a run, which is started if there is none, and answers how it went. A run that
-// takes no more updates gets it as a signal, and its record is waited for: past reads that.
+// sendDecision takes a person's decision to a run, which start starts if there is none, and answers how it went. A run that
+// takes no more updates gets it as a signal, and its record is waited for: past reads that. While Temporal is away, or the
+// run closes under the decision, it is sent again: its own id makes that safe. ctx bounds it.
 func sendDecision[A any](
-	ctx context.Context, c *Client, tried, workflowID string, start client.WithStartWorkflowOperation, decision any,
+	ctx context.Context, c *Client, tried, workflowID string, start func() client.WithStartWorkflowOperation, decision any,
 	past func() (A, bool, error),
 ) (A, error) {
-	var none, answer A
-	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
-		StartWorkflowOperation: start,
-		UpdateOptions: client.UpdateWorkflowOptions{
-			UpdateID: rand.Text(), UpdateName: contract.ResolveMessage, Args: []any{decision},
-			WaitForStage: client.WorkflowUpdateStageCompleted,
-		},
-	})
-	if err == nil {
-		err = handle.Get(ctx, &answer)
-	}
-	if !takesNoUpdates(err) {
-		return answer, translate(tried, err)
-	}
-	for err = c.temporal.SignalWorkflow(ctx, workflowID, "", contract.ResolveMessage, decision); err == nil; {
-		answer, known, pastErr := past()
-		if known || pastErr != nil {
-			return answer, pastErr
+	var none A
+	for signaled := false; ; {
+		var err error
+		if !signaled {
+			var answer A
+			handle, updateErr := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
+				StartWorkflowOperation: start(),
+				UpdateOptions: client.UpdateWorkflowOptions{
+					UpdateID: rand.Text(), UpdateName: contract.ResolveMessage, Args: []any{decision},
+					WaitForStage: client.WorkflowUpdateStageCompleted,
+				},
+			})
+			if err = updateErr; err == nil {
+				err = handle.Get(ctx, &answer)
+			}
+			if err == nil {
+				return answer, nil
+			}
+			if takesNoUpdates(err) {
+				err = c.temporal.SignalWorkflow(ctx, workflowID, "", contract.ResolveMessage, decision)
+				signaled = err == nil
+			}
+			err = translate(tried, err)
+			if err != nil && (contract.CodeOf(err) != contract.CodeUnavailable || !transient(err)) {
+				return none, err
+			}
 		}
 		select {
 		case <-ctx.Done():
-			err = ctx.Err()
-		case <-time.After(200 * time.Millisecond):
+			return none, cmp.Or(err, translate(tried, ctx.Err()))
+		case <-time.After(300 * time.Millisecond):
+		}
+		if answer, known, pastErr := past(); known {
+			return answer, pastErr
 		}
 	}
-	return none, translate(tried, err)
 }
 
 // pastResolution answers a decision whose id was used before.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -124,99 +123,22 @@ func (r refundRecord) openIssues() []Issue {
 	return issues
 }
 
-// status says where the refund stands, in the order in which a person asks.
+// status says where the refund stands.
 func (r refundRecord) status() contract.RefundStatus {
 	row := r.row.ReclaimRefund
-	status := refundOf(r.row).RefundStatus
-	status.Actions = status.State.Actions()
-	// A look-up that finds nothing new changes the row, but not what is known.
-	status.Since = row.UpdatedAt.UTC()
+	facts := contract.RefundFacts{
+		State: contract.RefundState(row.State), Amount: row.Amount, Currency: row.Currency, Credits: row.Credits,
+		Channel: r.row.Channel, ChannelRef: row.ChannelRef, Sends: int(row.SendCount), FirstSent: instant(row.FirstSentAt),
+		LastOutcome: row.LastOutcome, LastCode: row.LastCode, NextLook: instant(row.NextLookAt),
+		LookUntil: instant(row.LookUntil), ResendDue: row.ResendRequested, NeedsReview: row.NeedsReview,
+		GaveUp: row.NeedsReview && row.LookUntil != nil && !r.row.Now.Before(*row.LookUntil), OpenIssues: int(r.row.OpenIssues),
+		// A look-up that finds nothing new changes the row, but not what is known.
+		Since: row.UpdatedAt.UTC(),
+	}
 	if n := len(r.events); n > 0 {
-		status.Since = r.events[n-1].CreatedAt.UTC()
+		facts.Since = r.events[n-1].CreatedAt.UTC()
 	}
-	status.DidItHappen, status.Known = r.inWords()
-	hadItsTime := row.LookUntil != nil && !r.row.Now.Before(*row.LookUntil)
-	switch {
-	case !status.State.Open():
-		status.WaitsFor, status.Then = "nothing", "nothing more: this is final"
-		if status.State == contract.RefundSucceeded {
-			status.Then = "nothing more, unless the bank takes it back"
-		}
-	case status.State == contract.RefundAccepted:
-		status.WaitsFor, status.Then = "being sent", "the channel is asked until it has confirmed what became of it"
-	case status.NeedsReview && hadItsTime:
-		status.WaitsFor = "a person's decision: settle or release, with evidence, or extend"
-		if slices.Contains(status.Actions, contract.ActionResend) {
-			status.WaitsFor += ", or resend while the channel honours the number"
-		}
-		status.Then = "what the person decides; nothing happens by itself, but a report of the channel still counts"
-	default:
-		status.WaitsFor = "the channel's confirmation"
-		if row.ResendRequested {
-			status.WaitsFor = "its number being sent again, as a person decided"
-		}
-		status.NextLook, status.LookUntil = instant(row.NextLookAt), instant(row.LookUntil)
-		status.Then = "a person is asked, unless the channel has confirmed by then"
-	}
-	switch {
-	case len(r.openIssues()) > 0:
-		status.WaitsFor += "; and a person must look at its open issues"
-	case status.NeedsReview && status.State.Open() && !hadItsTime:
-		status.WaitsFor += fmt.Sprintf("; and a person must look whether the worker's configuration has channel %s for this tenant",
-			r.row.Channel)
-	}
-	return status
-}
-
-// inWords says whether the money went back, and what is known about it.
-func (r refundRecord) inWords() (happened, known string) {
-	row := r.row.ReclaimRefund
-	said := saidInWords(row.LastOutcome, row.LastCode)
-	reference := "The channel's reference is " + row.ChannelRef + "."
-	creditsBack := ""
-	if row.Credits > 0 {
-		creditsBack = " The credits are back."
-	}
-	switch contract.RefundState(row.State) {
-	case contract.RefundAccepted:
-		return "No: it is accepted here and not sent yet.", "Nothing was sent to the channel."
-	case contract.RefundUnknown:
-		times := "once"
-		if row.SendCount > 1 {
-			times = fmt.Sprintf("%d times, first", row.SendCount)
-		}
-		return "Unknown: it was sent and not acknowledged, so the money may or may not go back.", fmt.Sprintf(
-			"Sent %s at %s; since then: %s.", times, instant(row.FirstSentAt).Format(time.RFC3339), said)
-	case contract.RefundPending:
-		return "Not yet: the channel has taken it on.", reference
-	case contract.RefundSucceeded:
-		return "Yes: the channel confirmed it.", reference
-	case contract.RefundFailed:
-		return "No: the channel confirmed that no money moved and none will." + creditsBack, "Last: " + said + "."
-	case contract.RefundCanceled:
-		return "No: it was withdrawn before it was sent." + creditsBack, "Nothing was sent to the channel."
-	case contract.RefundReversed:
-		return "It did, and the bank took it back later." + creditsBack, reference
-	default:
-		return "Unknown: the refund is in a state that this program does not know.", "Its state is " + row.State + "."
-	}
-}
-
-// saidInWords says what an observation told.
-func saidInWords(outcome, code string) string {
-	words, known := map[string]string{
-		"accepted": "it was accepted", "sending": "no answer came yet", "canceled": "it was withdrawn",
-		"pending": "the channel has taken it on", "succeeded": "the money went back",
-		"failed": "no money moved and none will", "not_found": "the channel knows no such refund",
-		"unknown": "no usable answer came",
-	}[outcome]
-	if !known {
-		words = outcome
-	}
-	if code != "" {
-		words += " (" + code + ")"
-	}
-	return words
+	return facts.Status()
 }
 
 // moments tells everything that is written of the refund, each at the instant at which it became known here.
@@ -275,9 +197,9 @@ func (r refundRecord) moments() []Moment {
 func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 	row := r.row.ReclaimRefund
 	moment := Moment{At: e.CreatedAt, Kind: "refund_" + e.Source, rank: 2}
-	said := saidInWords(e.Outcome, e.Code)
+	said := contract.OutcomeInWords(e.Outcome, e.Code)
 	if e.ToState == string(contract.RefundReversed) && e.FromState != e.ToState {
-		said = strings.Replace(said, saidInWords(e.Outcome, ""), "the money came back", 1)
+		said = strings.Replace(said, contract.OutcomeInWords(e.Outcome, ""), "the money came back", 1)
 	}
 	switch e.Source {
 	case "accept":
@@ -306,7 +228,7 @@ func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 			moment.Text = fmt.Sprintf("%s decided: %s: the refund is now %s", e.Actor, e.Evidence, e.ToState)
 			return moment
 		}
-		moment.Text = e.Actor + " decided: " + saidInWords(e.Outcome, "")
+		moment.Text = e.Actor + " decided: " + contract.OutcomeInWords(e.Outcome, "")
 	default:
 		moment.Text = e.Source + ": " + said
 	}

@@ -83,7 +83,7 @@ func TestARefundIsToldInTheOrderInWhichAPersonAsks(t *testing.T) {
 	s.hears(id, "create", "pending", "")
 	refund = s.told(id)
 	assert.Equal(t, "Not yet: the channel has taken it on.", refund.DidItHappen)
-	assert.Equal(t, [2]string{"The channel's reference is re_1.", "re_1"}, [2]string{refund.Known, refund.ChannelRef})
+	assert.Equal(t, [2]string{"The channel's reference is re_1. Last: the channel has taken it on.", "re_1"}, [2]string{refund.Known, refund.ChannelRef})
 
 	// Its time passes, and a person is asked.
 	s.tamper("UPDATE reclaim.refunds SET look_until = now() - interval '1 second'")
@@ -91,7 +91,7 @@ func TestARefundIsToldInTheOrderInWhichAPersonAsks(t *testing.T) {
 	require.NoError(t, err)
 	refund = s.told(id)
 	assert.True(t, refund.NeedsReview)
-	assert.Equal(t, "a person's decision: settle or release, with evidence, or extend", refund.WaitsFor)
+	assert.Equal(t, "a person's decision: resolve with settle, release or extend", refund.WaitsFor)
 	assert.True(t, refund.NextLook.IsZero(), "nobody looks now")
 
 	s.hears(id, "notice", "succeeded", "refund.updated")
@@ -190,7 +190,7 @@ func TestWhatAPersonDecidedOfARefundIsTold(t *testing.T) {
 	id = s.back("o-1", 1000, "flagged").RefundID
 	_, err = s.store.FlagRefund(s.ctx, db.FlagRefundParams{TenantID: "acme", RefundID: id})
 	require.NoError(t, err)
-	assert.Contains(t, s.told(id).WaitsFor, "being sent; and a person must look whether the worker's configuration has channel stripe-main")
+	assert.Contains(t, s.told(id).WaitsFor, "being sent; and a person must look why it does not go on: whether the worker's configuration has channel stripe-main")
 	s.send(id)
 	past := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	_, err = s.store.ApplyEvidence(s.ctx, db.ApplyEvidenceParams{

@@ -272,8 +272,10 @@ func (c *Client) ResolveRefund(
 	if refusal := contract.RefundState(row.ReclaimRefund.State).Refuses(decision.Action); refusal != "" {
 		return none, contract.NewError(contract.CodeBadResolution, contract.RetryNever, refusal, nil)
 	}
-	start := c.temporal.NewWithStartWorkflowOperation(c.RefundStartOptions(refundOf(row)), contract.ChannelRefundWorkflow,
-		contract.RefundKey{Tenant: tenant, RefundID: refundID})
+	start := func() client.WithStartWorkflowOperation {
+		return c.temporal.NewWithStartWorkflowOperation(c.RefundStartOptions(refundOf(row)), contract.ChannelRefundWorkflow,
+			contract.RefundKey{Tenant: tenant, RefundID: refundID})
+	}
 	return sendDecision(ctx, c, "resolve refund "+refundID, contract.RefundWorkflowID(tenant, refundID), start, decision,
 		func() (contract.RefundResolutionAnswer, bool, error) {
 			return c.pastRefundResolution(ctx, row, decision)

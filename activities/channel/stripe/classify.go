@@ -114,8 +114,9 @@ func readable(refund *sdk.Refund) bool {
 
 // evidence is what a refund of Stripe's says of itself. asked is the payment's name by which Reclaim knows it.
 func (c *Channel) evidence(refund *sdk.Refund, raw []byte, asked string) channel.Evidence {
+	payment, alias := paymentOf(refund, asked)
 	e := channel.Evidence{
-		Number: refund.Metadata[metadataNumber], Reference: refund.ID, Payment: paymentOf(refund, asked),
+		Number: refund.Metadata[metadataNumber], Reference: refund.ID, Payment: payment, PaymentAlias: alias,
 		Detail: c.detail(personal.ReplaceAllString(compact(raw), `"instructions_email":"(left out)"`)),
 	}
 	e.Outcome, e.Code = outcomeOf(refund)
@@ -147,8 +148,9 @@ func outcomeOf(refund *sdk.Refund) (channel.Outcome, string) {
 	}
 }
 
-// paymentOf names the refunded payment as it was asked for, if it is that one; else as Stripe prefers to.
-func paymentOf(refund *sdk.Refund, asked string) string {
+// paymentOf names the refunded payment as it was asked for, if it is that one; else as Stripe prefers to, with its other
+// name as the alias.
+func paymentOf(refund *sdk.Refund, asked string) (payment, alias string) {
 	var intent, charge string
 	if refund.PaymentIntent != nil {
 		intent = refund.PaymentIntent.ID
@@ -156,10 +158,14 @@ func paymentOf(refund *sdk.Refund, asked string) string {
 	if refund.Charge != nil {
 		charge = refund.Charge.ID
 	}
-	if intent == "" || asked != "" && asked == charge {
-		return charge
+	switch {
+	case intent == "" || asked != "" && asked == charge:
+		return charge, ""
+	case asked == intent:
+		return intent, ""
+	default:
+		return intent, charge
 	}
-	return intent
 }
 
 // unread is the evidence in an answer that is no refund, or in none: whatever was asked may have happened.

@@ -62,7 +62,7 @@ func TestARefundsEventSaysItsStatus(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, got.Evidence)
 			assert.Equal(t, channel.Notice{ID: "evt_1", Type: test.kind, Evidence: &channel.Evidence{
-				Outcome: test.outcome, Number: "rf_1", Reference: "re_1", Payment: "pi_1", Amount: 1200, Currency: "usd",
+				Outcome: test.outcome, Number: "rf_1", Reference: "re_1", Payment: "pi_1", PaymentAlias: "ch_1", Amount: 1200, Currency: "usd",
 				Code: test.code, Detail: got.Evidence.Detail, ObservedAt: time.Unix(1699999990, 0).UTC(),
 			}}, got)
 		})
@@ -70,11 +70,13 @@ func TestARefundsEventSaysItsStatus(t *testing.T) {
 }
 
 func TestANoticeNamesThePaymentAsItWasAskedFor(t *testing.T) {
-	for asked, want := range map[string]string{"": "pi_1", "pi_1": "pi_1", "ch_1": "ch_1", "ch_2": "pi_1"} {
+	for asked, want := range map[string][2]string{
+		"": {"pi_1", "ch_1"}, "pi_1": {"pi_1", ""}, "ch_1": {"ch_1", ""}, "ch_2": {"pi_1", "ch_1"},
+	} {
 		got, err := parse(t, event("refund.updated", ownVersion,
 			object(map[string]any{"metadata": map[string]string{"reclaim_payment": asked}})))
 		require.NoError(t, err)
-		assert.Equal(t, want, got.Evidence.Payment, asked)
+		assert.Equal(t, want, [2]string{got.Evidence.Payment, got.Evidence.PaymentAlias}, asked)
 	}
 	got, err := parse(t, event("refund.updated", ownVersion, object(map[string]any{"payment_intent": nil})))
 	require.NoError(t, err)

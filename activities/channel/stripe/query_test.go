@@ -64,7 +64,7 @@ func TestQueryByReference(t *testing.T) {
 	got, err := c.Query(t.Context(), known)
 	require.NoError(t, err)
 	assert.Equal(t, channel.Evidence{
-		Outcome: channel.OutcomePending, Number: "rf_1", Reference: "re_1", Payment: "pi_7", Amount: 1200, Currency: "usd",
+		Outcome: channel.OutcomePending, Number: "rf_1", Reference: "re_1", Payment: "pi_7", PaymentAlias: "ch_7", Amount: 1200, Currency: "usd",
 		Code: "pending", Detail: got.Detail,
 	}, got, "of another payment, for the caller to compare; and a look-up sends no refund")
 	require.Len(t, s.asked(), 1)
