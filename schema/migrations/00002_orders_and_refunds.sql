@@ -23,9 +23,6 @@ CREATE TABLE reclaim.orders (
     CHECK (reserved_credits + refunded_credits <= credits)
 ) WITH (fillfactor = 70);
 
--- A channel reports on a payment without knowing its tenant.
-CREATE INDEX orders_payment ON reclaim.orders (channel_payment_id, channel);
-
 CREATE TABLE reclaim.refunds (
     tenant_id        text        NOT NULL,
     -- also the number that is sent to the channel
@@ -71,9 +68,7 @@ CREATE TABLE reclaim.refunds (
 
 -- A channel may serve several tenants, and knows a refund by its number alone.
 CREATE UNIQUE INDEX refunds_number ON reclaim.refunds (refund_id);
--- It begins with the order: a plan made while the table was empty could take one that begins with the tenant for the
--- primary key's work, and read a tenant's refunds for each one.
-CREATE INDEX refunds_order ON reclaim.refunds (order_id, tenant_id);
+CREATE INDEX refunds_order ON reclaim.refunds (tenant_id, order_id);
 CREATE INDEX refunds_open ON reclaim.refunds (tenant_id, refund_id) WHERE state IN ('accepted', 'unknown', 'pending');
 CREATE UNIQUE INDEX refunds_job ON reclaim.refunds (tenant_id, job_id) WHERE job_id IS NOT NULL;
 
