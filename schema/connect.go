@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +51,7 @@ type Options struct {
 func Open(ctx context.Context, databaseURL string, options Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("read DATABASE_URL: %w", redact(err))
+		return nil, fmt.Errorf("DATABASE_URL %w", redact(err))
 	}
 	config.MaxConns = max(options.MaxConns, 4)
 	timeout := options.StatementTimeout
@@ -99,7 +97,7 @@ func (s *Store) Resync(ctx context.Context) error {
 func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "SET ROLE "+AppRole); err != nil {
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (pg.Code == "42704" || pg.Code == "22023") {
-			return fmt.Errorf("the database has no role %s: run `worker migrate` first: %w", AppRole, err)
+			return fmt.Errorf("the database has no role %s: %w", AppRole, ErrNotMigrated)
 		}
 		return fmt.Errorf("act as %s (grant it to %q): %w", AppRole, conn.Config().User, err)
 	}
@@ -113,32 +111,5 @@ func (s *Store) measureClock(ctx context.Context, conn *pgx.Conn) error {
 	}
 	// Taken as if the answer needed no time to arrive, the estimate lags by that time and never runs ahead.
 	s.offset.Store(int64(now.Sub(s.start.Add(time.Since(s.start)))))
-	return nil
-}
-
-// redact replaces the parser's complaint, which quotes the URL: no text of it is sure to be free of the password.
-func redact(err error) error {
-	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		return errors.New("it is neither postgres://user:password@host:port/database nor a key=value list " +
-			"(its text is withheld, since it may hold a password)")
-	}
-	return err
-}
-
-// CheckURL finds the mistakes of a database URL that can be named without quoting it: it may hold a password.
-// A key=value list, which Postgres' own programs read too, is left to the driver.
-func CheckURL(text string) error {
-	if !strings.Contains(text, "://") {
-		return nil
-	}
-	parsed, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return errors.New("is not a URL: escape special characters of the password with %XX")
-	case parsed.Scheme != "postgres" && parsed.Scheme != "postgresql":
-		return fmt.Errorf("must begin with postgres://, not %s://", parsed.Scheme)
-	case strings.Trim(parsed.Path, "/") == "":
-		return errors.New("names no database: end it with /database")
-	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/schematest"
+	"github.com/reclaimhq/reclaim/worker/localstack"
 )
 
 func TestEveryPooledConnectionActsAsTheApplication(t *testing.T) {
@@ -63,13 +64,17 @@ func TestALoginThatMayNotActAsTheApplicationIsNamed(t *testing.T) {
 	store.Close()
 }
 
-func TestBadURLsAreRefusedWithoutTheirPassword(t *testing.T) {
+func TestAMissingRoleIsMendedByMigrating(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"postgres://me:hunter2@[::1:bad/x", "postgres://me:hunter2@h:port/x", "host=h password=hunter2 port=x"} {
-		_, err := schema.Open(t.Context(), url, schema.Options{})
-		require.Error(t, err, url)
-		assert.NotContains(t, err.Error(), "hunter2")
-	}
+	server, err := localstack.StartPostgres(t.Context(), localstack.PostgresOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, server.Close()) })
+	store := openStore(t, server.SuperuserURL("postgres"), schema.Options{})
+	_, err = store.DatabaseClock(t.Context())
+	require.EqualError(t, err, "the database has no role reclaim_app: run `worker migrate` first")
+	require.ErrorIs(t, err, schema.ErrNotMigrated)
+	assert.Equal(t, schema.ErrorMisconfigured, classified(t, err).Type)
+	store.Close()
 }
 
 func TestStatementTimeoutIsAnOption(t *testing.T) {

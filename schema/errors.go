@@ -85,6 +85,8 @@ func Classify(tried string, err error) error {
 		}
 	} else if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		failure = Failure{Type: ErrorBroken}
+	} else if errors.Is(err, ErrNotMigrated) {
+		failure = failures["42"]
 	}
 	failure.Tried, failure.cause = tried, err
 	return &failure

@@ -28,7 +28,7 @@ const migrationLock int64 = 0x7265636c61696d
 func Migrate(ctx context.Context, ownerURL string) (applied int, err error) {
 	config, err := pgx.ParseConfig(ownerURL)
 	if err != nil {
-		return 0, fmt.Errorf("read the owner's database URL: %w", redact(err))
+		return 0, fmt.Errorf("the owner's database URL %w", redact(err))
 	}
 	lock, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -40,7 +40,7 @@ func Migrate(ctx context.Context, ownerURL string) (applied int, err error) {
 		return 0, fmt.Errorf("wait for another migration to finish: %w", err)
 	}
 	if _, err := lock.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS reclaim"); err != nil {
-		return 0, fmt.Errorf("create the schema reclaim: %w", err)
+		return 0, fmt.Errorf("create the schema reclaim: %w", needsOwner(config, err))
 	}
 	pool, err := sql.Open("pgx", ownerURL)
 	if err != nil {
@@ -61,7 +61,7 @@ func Migrate(ctx context.Context, ownerURL string) (applied int, err error) {
 	}
 	results, err := provider.Up(ctx)
 	if err != nil {
-		return len(results), fmt.Errorf("run the migrations: %w", err)
+		return len(results), fmt.Errorf("run the migrations: %w", needsOwner(config, err))
 	}
 	// From Postgres 16 on, who creates a role may grant it but not act as it; SET is what the pool needs.
 	if _, err := lock.Exec(ctx, `DO $$ BEGIN
@@ -75,13 +75,27 @@ func Migrate(ctx context.Context, ownerURL string) (applied int, err error) {
 	return len(results), nil
 }
 
-// CheckVersion fails where the database is behind the migrations that this program was built with, or cannot be reached.
+// needsOwner says which login a migration needs, where this one lacks a right.
+func needsOwner(config *pgx.ConnConfig, err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42501" {
+		return fmt.Errorf("the login %q may not migrate the database %q: set RECLAIM_MIGRATE_URL to the owner's connection "+
+			"(the owner needs CREATE on the database, and CREATEROLE unless the roles reclaim_app and reclaim_support exist): %w",
+			config.User, config.Database, pg)
+	}
+	return err
+}
+
+// ErrNotMigrated marks what fails because the database lacks migrations that this program was built with.
+var ErrNotMigrated = errors.New("run `worker migrate` first")
+
+// CheckVersion fails, with ErrNotMigrated, where the database is behind the migrations that this program was built with;
+// it fails, too, where the database cannot be reached.
 func CheckVersion(ctx context.Context, store *Store) error {
 	var version int64
 	err := store.Pool.QueryRow(ctx,
 		"SELECT coalesce(max(version_id), 0) FROM reclaim.schema_migrations WHERE is_applied").Scan(&version)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (pg.Code == "42P01" || pg.Code == "3F000") {
-		return fmt.Errorf("the database has no schema of Reclaim's: run `worker migrate` first: %w", err)
+		return fmt.Errorf("the database has no schema of Reclaim's: %w", ErrNotMigrated)
 	}
 	if err != nil {
 		return fmt.Errorf("read the schema's version: %w", err)
@@ -95,7 +109,7 @@ func CheckVersion(ctx context.Context, store *Store) error {
 		return fmt.Errorf("read the embedded migrations: %w", err)
 	}
 	if version < newest {
-		return fmt.Errorf("the database is at schema version %d and this program needs %d: run `worker migrate`", version, newest)
+		return fmt.Errorf("the database is at schema version %d and this program needs %d: %w", version, newest, ErrNotMigrated)
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ func TestMigrateASecondTimeRunsNothing(t *testing.T) {
 	database := schematest.New(t)
 	url := fresh(t, database, "_fresh")
 	store := openStore(t, url, schema.Options{})
-	require.ErrorContains(t, schema.CheckVersion(t.Context(), store), "worker migrate")
+	require.EqualError(t, schema.CheckVersion(t.Context(), store),
+		"the database has no schema of Reclaim's: run `worker migrate` first")
 
 	applied, err := schema.Migrate(t.Context(), url)
 	require.NoError(t, err)
@@ -103,7 +104,8 @@ func TestMigrateSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	database := schematest.New(t)
 	_, err := schema.Migrate(t.Context(), database.AppURL)
-	require.ErrorContains(t, err, "reclaim", "the application's login may not migrate")
+	require.ErrorContains(t, err, fmt.Sprintf("the login %q may not migrate the database %q: set RECLAIM_MIGRATE_URL to the "+
+		"owner's connection", loginOf(t, database.AppURL), database.Name))
 	_, err = schema.Migrate(t.Context(), strings.Replace(database.OwnerURL, "127.0.0.1:", "127.0.0.1:1", 1))
 	require.Error(t, err)
 	_, err = schema.Migrate(t.Context(), "postgres://me:hunter2@[::1:bad/x")

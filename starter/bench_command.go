@@ -38,7 +38,7 @@ pgbench where the machine has it. Everything happens on the tenant "bench".`,
 		if options.Jobs < 1 || options.Concurrency < 1 || options.Blocks < 1 || options.Jobs < options.Blocks {
 			return usagef("--jobs must be at least --blocks, and --blocks and --concurrency at least 1")
 		}
-		return a.bench(cmd.Context(), options, guards)
+		return a.explain(cmd.Context(), a.bench(cmd.Context(), options, guards))
 	}
 	return command
 }
@@ -57,7 +57,7 @@ func (a *app) bench(ctx context.Context, options bench.Options, guards bool) err
 	if err != nil {
 		return usagef("%w", err)
 	}
-	defer store.Close()
+	a.store, a.ends = store, append(a.ends, store.Close)
 	temporal, err := temporalclient.DialContext(ctx, e.temporal)
 	if err != nil {
 		return unreachable("reach Temporal", err)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.temporal.io/api/serviceerror"
 	temporalclient "go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
@@ -64,6 +66,22 @@ func (l lookup) LookupEnv(name string) (string, bool) {
 
 // Environ lists the process' variables, whose names only the process knows.
 func (l lookup) Environ() []string { return os.Environ() }
+
+// explain replaces a failure whose own words do not say what to do about it: the Temporal namespace does not exist, or the
+// database is not migrated.
+func (a *app) explain(ctx context.Context, err error) error {
+	if missing, ok := errors.AsType[*serviceerror.NamespaceNotFound](err); ok {
+		return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, fmt.Sprintf("the Temporal server has no "+
+			"namespace %q: set TEMPORAL_NAMESPACE (or namespace in the profile that TEMPORAL_PROFILE names) to one that exists, "+
+			"or create it", missing.Namespace), err)
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (strings.HasPrefix(pg.Code, "42") || pg.Code == "3F000") {
+		if version := schema.CheckVersion(ctx, a.store); errors.Is(version, schema.ErrNotMigrated) {
+			return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, version.Error(), err)
+		}
+	}
+	return err
+}
 
 // connect prepares the client. Neither Postgres nor Temporal is called before a verb asks something of it.
 func (a *app) connect(ctx context.Context) (*client.Client, error) {

@@ -66,7 +66,7 @@ DATABASE_URL names the database; TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and the ot
 the Temporal server; RECLAIM_TASK_QUEUE is where Reclaim's worker polls.
 
 Exit status: 0 done; 1 refused or broken (with --output json, the JSON on stdout says why: code, message, retry);
-2 wrong usage.`
+2 wrong usage: a mistake in the command line or the environment.`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetOut(a.stdout)
@@ -130,7 +130,7 @@ func (a *app) begin(ctx context.Context, args []string, body func(context.Contex
 	if err != nil {
 		return err
 	}
-	return body(ctx, c, args)
+	return a.explain(ctx, body(ctx, c, args))
 }
 
 // needTenant returns the tenant that was given, or says how to give one.

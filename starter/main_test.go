@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/reclaimhq/reclaim/schema/schematest"
+	"github.com/reclaimhq/reclaim/worker/localstack"
 )
 
 func TestMain(m *testing.M) { os.Exit(schematest.Run(m)) }
@@ -47,7 +48,7 @@ func newTerminal(t *testing.T) *terminal {
 
 func (c *terminal) run(args ...string) answer {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	status := run(ctx, args, strings.NewReader(c.stdin), &stdout, &stderr, func(name string) string { return c.env[name] })
@@ -210,7 +211,7 @@ func TestWhoAsksMustBeSaid(t *testing.T) {
 func TestEveryMistakeOfTheEnvironmentIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newTerminal(t)
-	c.env["DATABASE_URL"] = "mysql://root:secret@db/app"
+	c.env["DATABASE_URL"] = "postgres://root:secret@db:port/app"
 	c.env["RECLAIM_TASK_QUEUE"] = "/_sys/x"
 	c.env["RECLAIM_TENANT"] = "no tenant"
 	c.env["TEMPORAL_CONFIG_FILE"] = t.TempDir() // a folder
@@ -355,6 +356,40 @@ func TestWhatIsAwayIsUnavailableWithinTheTimeout(t *testing.T) {
 		{"refund", "request", "--order", "o-1", "--amount", "1", "--key", "k", "--reason", "why"},
 	} {
 		assert.Equal(t, "same_key", c.refused("Unavailable", args...)["retry"], "%q", args)
+	}
+}
+
+func TestADatabaseThatWasNotMigratedIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	c := newTerminal(t)
+	c.stdin = `{"jobId":"j","account":"a","cost":1,"promise":"1s","work":{"activity":"A","taskQueue":"q","timeout":"1m"}}`
+	verbs := [][]string{
+		{"audit"}, {"account", "show", "a"}, {"account", "statement", "a"}, {"account", "topup", "a", "--amount", "1", "--key", "k"},
+		{"job", "status", "j"}, {"job", "start", "-f", "-"}, {"order", "show", "o-1"}, {"refund", "status", "rf_1"}, {"issue", "list"},
+	}
+	c.sql("ALTER TABLE reclaim.accounts DROP COLUMN balance; DELETE FROM reclaim.schema_migrations WHERE version_id > 1")
+	message := c.refused("Unavailable", verbs[1]...)["message"]
+	assert.Regexp(t, "^the database is at schema version 1 and this program needs [0-9]+: run `worker migrate` first$", message)
+	c.sql("DROP SCHEMA reclaim CASCADE")
+	for _, args := range verbs {
+		message := c.refused("Unavailable", args...)["message"]
+		assert.Equal(t, "the database has no schema of Reclaim's: run `worker migrate` first", message, "%q", args)
+	}
+}
+
+func TestANamespaceThatDoesNotExistIsNamed(t *testing.T) {
+	t.Parallel()
+	temporal, err := localstack.StartTemporal(t.Context(), localstack.TemporalOptions{Headless: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, temporal.Close()) })
+	c := newTerminal(t)
+	c.env["TEMPORAL_ADDRESS"], c.env["TEMPORAL_NAMESPACE"] = temporal.Address(), "nowhere"
+	c.stdin = `{"jobId":"j","account":"a","cost":1,"promise":"1s","work":{"activity":"A","taskQueue":"q","timeout":"1m"}}`
+	for _, args := range [][]string{
+		{"job", "start", "-f", "-"}, {"job", "outcome", "j", "--state", "failed", "--source", "s"}, {"bench", "--jobs", "10"},
+	} {
+		message := c.refused("Unavailable", args...)["message"]
+		assert.Contains(t, message, `the Temporal server has no namespace "nowhere": set TEMPORAL_NAMESPACE`, "%q", args)
 	}
 }
 

@@ -29,13 +29,20 @@ func main() {
 	}
 }
 
-// errUsage marks mistakes in the command line itself.
+// errUsage marks mistakes in the command line or the environment.
 var errUsage = errors.New("see worker --help")
+
+// environmentError is a usage error of all that the environment has wrong.
+func environmentError(mistakes error) error {
+	return fmt.Errorf("the environment has mistakes:\n%w; %w", mistakes, errUsage)
+}
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "worker",
-		Short:         "Run Reclaim's worker, its migrations, or the whole local stack",
+		Use:   "worker",
+		Short: "Run Reclaim's worker, its migrations, or the whole local stack",
+		Long: "Run Reclaim's worker, its migrations, or the whole local stack.\n\n" +
+			"Exit status: 0 done; 1 refused or broken; 2 wrong usage: a mistake in the command line or the environment.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

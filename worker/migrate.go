@@ -32,7 +32,7 @@ func migrateCommand() *cobra.Command {
 				return os.Getenv(name)
 			})
 			if err != nil {
-				return fmt.Errorf("the environment has mistakes:\n%w", err)
+				return environmentError(err)
 			}
 			return migrate(cmd.Context(), settings, cmd.OutOrStdout())
 		},

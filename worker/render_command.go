@@ -25,7 +25,7 @@ func renderCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := config.LoadTemporal()
 			if err != nil {
-				return fmt.Errorf("the environment has mistakes:\n%w", err)
+				return environmentError(err)
 			}
 			logger := config.NewLogger()
 			defer func() { _ = logger.Sync() }()
@@ -55,7 +55,7 @@ func runRender(ctx context.Context, options client.Options, taskQueue, results s
 	defer temporal.Close()
 	worker := render.NewWorker(temporal, taskQueue, studio)
 	if err := worker.Start(); err != nil {
-		return fmt.Errorf("start polling the task queue %s: %w", taskQueue, err)
+		return namespaceError(fmt.Errorf("start polling the task queue %s: %w", taskQueue, err))
 	}
 	logger.Info("polling", zap.String("taskQueue", taskQueue), zap.String("temporal", options.HostPort), zap.String("results", results))
 	<-ctx.Done()

@@ -45,7 +45,7 @@ func runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := config.Load(os.Getenv)
 			if err != nil {
-				return fmt.Errorf("the environment has mistakes:\n%w", err)
+				return environmentError(err)
 			}
 			logger := config.NewLogger()
 			defer func() { _ = logger.Sync() }()
@@ -188,13 +188,23 @@ func ignoreStop(err error) error {
 	return err
 }
 
+// namespaceError says where a name comes from that no namespace has. It is final: sooner is the name wrong than the
+// namespace about to be made.
+func namespaceError(err error) error {
+	if missing, ok := errors.AsType[*serviceerror.NamespaceNotFound](err); ok {
+		return fmt.Errorf("the Temporal server has no namespace %q: set TEMPORAL_NAMESPACE (or namespace in the profile that "+
+			"TEMPORAL_PROFILE names) to one that exists, or create it: %w", missing.Namespace, errFinal)
+	}
+	return err
+}
+
 // checkSearchAttributes fails, finally, where the namespace lacks a search attribute: a workflow that sets an unknown
 // one is stuck in its task after it has charged.
 func checkSearchAttributes(ctx context.Context, temporal client.Client, namespace string) error {
 	known, err := temporal.OperatorService().ListSearchAttributes(ctx,
 		&operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {
-		return fmt.Errorf("list the search attributes of namespace %s: %w", namespace, err)
+		return namespaceError(fmt.Errorf("list the search attributes of namespace %s: %w", namespace, err))
 	}
 	for _, name := range contract.SearchAttributes() {
 		kind, ok := known.GetCustomAttributes()[name]
@@ -219,7 +229,7 @@ func registerSearchAttributes(ctx context.Context, temporal client.Client, names
 	known, err := temporal.OperatorService().ListSearchAttributes(ctx,
 		&operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {
-		return fmt.Errorf("list the search attributes of namespace %s: %w", namespace, err)
+		return namespaceError(fmt.Errorf("list the search attributes of namespace %s: %w", namespace, err))
 	}
 	for name := range known.GetCustomAttributes() {
 		delete(wanted, name)

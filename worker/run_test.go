@@ -57,6 +57,19 @@ func TestRunNamesTheMissingSearchAttributeUntilItIsMigrated(t *testing.T) {
 	r.stopsWithin(t, 30*time.Second)
 }
 
+func TestANamespaceThatDoesNotExistIsNamed(t *testing.T) {
+	t.Parallel()
+	database := schematest.New(t)
+	temporal := startTemporal(t, nil)
+	c := settings(database.AppURL, temporal.Address())
+	c.MigrateURL, c.Temporal.Namespace = database.OwnerURL, "nowhere"
+	r := startRun(t, c)
+	const says = `the Temporal server has no namespace "nowhere": set TEMPORAL_NAMESPACE`
+	require.ErrorContains(t, <-r.ended, says)
+	require.ErrorContains(t, migrate(t.Context(), c, t.Output()), says)
+	require.ErrorContains(t, runRender(t.Context(), c.Temporal, "gpu", t.TempDir(), zap.NewNop()), says)
+}
+
 func startTemporal(t *testing.T, attributes map[string]string) *localstack.Temporal {
 	t.Helper()
 	temporal, err := localstack.StartTemporal(t.Context(), localstack.TemporalOptions{Headless: true, SearchAttributes: attributes})

@@ -52,7 +52,8 @@ func TestMistakes(t *testing.T) {
 	}{
 		"no database":          {"DATABASE_URL", "", "DATABASE_URL is missing"},
 		"other scheme":         {"DATABASE_URL", "mysql://user:s3cret@host/reclaim", "must begin with postgres://, not mysql://"},
-		"no URL":               {"DATABASE_URL", "postgres://user:s3cret%@host/reclaim", "DATABASE_URL is not a URL"},
+		"wrong port":           {"DATABASE_URL", "postgres://user:s3cret@host:port/reclaim", "DATABASE_URL has a port that"},
+		"not escaped":          {"DATABASE_URL", "postgres://user:s3cret%@host/reclaim", "DATABASE_URL has a special character"},
 		"names no database":    {"DATABASE_URL", "postgres://user:s3cret@host", "DATABASE_URL names no database"},
 		"owner's scheme":       {"RECLAIM_MIGRATE_URL", "http://user:s3cret@host/reclaim", "RECLAIM_MIGRATE_URL must begin with"},
 		"long queue":           {"RECLAIM_TASK_QUEUE", strings.Repeat("q", 201), "RECLAIM_TASK_QUEUE must have at most 200"},

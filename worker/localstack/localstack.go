@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -90,9 +91,9 @@ type place struct {
 // openPlace prepares the folder `name` inside dir, or inside a new temporary folder when dir is
 // empty, for a server run by the given user (nil: by ourselves).
 func openPlace(dir, name string, as *serverUser, progress func(string)) (*place, error) {
+	removeAbandoned()
 	p := &place{}
 	if dir == "" {
-		removeAbandoned()
 		temporary, err := makeTemporary(as)
 		if err != nil {
 			return nil, err
@@ -176,9 +177,12 @@ func replacementDir(dir string) string {
 
 const temporaryPrefix = "reclaim-local-"
 
+// temporaryParents are where temporary folders may be, best first.
+func temporaryParents() []string { return []string{os.TempDir(), "/tmp", "/var/tmp"} }
+
 // makeTemporary makes a temporary folder that the server's user may enter.
 func makeTemporary(as *serverUser) (string, error) {
-	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+	for _, parent := range temporaryParents() {
 		if as != nil && !as.mayEnter(parent) {
 			continue
 		}
@@ -194,29 +198,53 @@ func makeTemporary(as *serverUser) (string, error) {
 	return "", fmt.Errorf("make a temporary folder: user %q may enter none of %s, /tmp and /var/tmp: set TMPDIR to a folder that every user may enter", as.name, os.TempDir())
 }
 
-// removeAbandoned deletes temporary folders whose program ended without removing them. A young one
-// may be about to be locked by its program, so it is left alone.
+// removeAbandoned deletes temporary folders of ours whose program was killed before it could remove them.
 func removeAbandoned() {
-	const young = 10 * time.Minute
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), temporaryPrefix+"*"))
-	for _, dir := range dirs {
-		info, err := os.Lstat(dir)
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < young {
-			continue
+	as, err := postgresUser()
+	if err != nil {
+		return // the start of Postgres says so
+	}
+	for _, parent := range temporaryParents() {
+		dirs, _ := filepath.Glob(filepath.Join(parent, temporaryPrefix+"*"))
+		for _, dir := range dirs {
+			if isOurs(dir, as) && !inUse(dir) {
+				// What is left of it, the next start tries again.
+				_ = os.RemoveAll(dir)
+			}
 		}
-		if inUse(dir) {
-			continue
-		}
-		// What cannot be removed belongs to somebody else, who will remove it.
-		_ = os.RemoveAll(dir)
 	}
 }
 
-// inUse tells whether a living program holds the lock of a place inside dir.
+// isOurs tells whether path is a folder, and no symbolic link to one, of the current user or of the server's. Anybody may
+// make one of that name, and root could delete it.
+func isOurs(path string, as *serverUser) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	status, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (int(status.Uid) == os.Geteuid() || as != nil && int(status.Uid) == as.uid)
+}
+
+// inUse tells whether a program may still use a temporary folder: one that holds the lock of a place inside it, one that
+// has just made it and is about to lock it, or the Postgres server of a program that was killed a moment ago.
 func inUse(dir string) bool {
-	locks, _ := filepath.Glob(filepath.Join(dir, "*", "lock"))
-	for _, path := range locks {
-		lock, err := tryLock(path)
+	entries, err := os.ReadDir(dir)
+	if err != nil || isYoung(dir) {
+		return true
+	}
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		if !entry.IsDir() {
+			continue
+		}
+		if isYoung(path) || isServed(path) {
+			return true
+		}
+		if _, err := os.Lstat(filepath.Join(path, "lock")); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		lock, err := tryLock(filepath.Join(path, "lock"))
 		if err != nil || lock == nil {
 			return true
 		}
@@ -225,10 +253,28 @@ func inUse(dir string) bool {
 	return false
 }
 
+// isYoung tells whether an entry of the folder was made or removed so lately that its program may be at it.
+func isYoung(dir string) bool {
+	const young = 10 * time.Second
+	info, err := os.Lstat(dir)
+	return err != nil || time.Since(info.ModTime()) < young
+}
+
+// isServed tells whether the Postgres server whose number is in the place's data still runs.
+func isServed(path string) bool {
+	text, err := os.ReadFile(filepath.Join(path, "data", "postmaster.pid"))
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(line)
+	return err == nil && alive(pid)
+}
+
 // tryLock takes the exclusive lock of a file, making the file if needed. It gives nil when another
 // process holds the lock; closing the file, or the end of this process, gives the lock up.
 func tryLock(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w", err)
 	}

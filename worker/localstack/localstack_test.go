@@ -94,7 +94,7 @@ func TestServersEndWithTheirOwner(t *testing.T) {
 			}
 		}
 		return true
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 }
 
 func TestShellWatchIsCalledOff(t *testing.T) {
@@ -132,31 +132,71 @@ func TestFreePortsDiffer(t *testing.T) {
 func TestAbandonedFoldersAreRemoved(t *testing.T) {
 	parent := t.TempDir()
 	t.Setenv("TMPDIR", parent)
-	make := func(name string, age time.Duration) string {
-		dir := filepath.Join(parent, temporaryPrefix+name)
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, "postgres"), 0o700))
-		lock, err := tryLock(filepath.Join(dir, "postgres", "lock"))
-		require.NoError(t, err)
-		if name == "used" {
-			t.Cleanup(func() { _ = lock.Close() })
-		} else {
-			require.NoError(t, lock.Close())
+	aged := func(paths ...string) {
+		then := time.Now().Add(-time.Minute)
+		for _, path := range paths {
+			require.NoError(t, os.Chtimes(path, then, then))
 		}
-		then := time.Now().Add(-age)
-		require.NoError(t, os.Chtimes(dir, then, then))
-		return dir
 	}
-	abandoned, used, young := make("abandoned", time.Hour), make("used", time.Hour), make("young", 0)
+	// A folder as a program makes it, and its lock, which a killed program has given up.
+	temporary := func(name string) (dir, place string, lock *os.File) {
+		dir = filepath.Join(parent, temporaryPrefix+name)
+		place = filepath.Join(dir, "postgres")
+		require.NoError(t, os.MkdirAll(filepath.Join(place, "data"), 0o700))
+		lock, err := tryLock(filepath.Join(place, "lock"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = lock.Close() })
+		return dir, place, lock
+	}
+	abandoned, place, lock := temporary("abandoned")
+	require.NoError(t, lock.Close())
+	require.NoError(t, os.WriteFile(filepath.Join(place, "data", "postmaster.pid"), []byte("999999999\n/data\n"), 0o600))
+	aged(place, abandoned)
+	used, place, _ := temporary("used")
+	aged(place, used)
+	served, place, lock := temporary("served")
+	require.NoError(t, lock.Close())
+	pid := fmt.Sprintf("%d\n/data\n", os.Getpid())
+	require.NoError(t, os.WriteFile(filepath.Join(place, "data", "postmaster.pid"), []byte(pid), 0o600))
+	aged(place, served)
+	young, _, lock := temporary("young")
+	require.NoError(t, lock.Close())
+	empty := filepath.Join(parent, temporaryPrefix+"empty")
+	require.NoError(t, os.Mkdir(empty, 0o700))
+	aged(empty)
+	// Not what a program of ours makes: a link to another folder, a link in the place of the lock, and another's folder.
+	elsewhere := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "file"), nil, 0o600))
+	aged(elsewhere)
+	link := filepath.Join(parent, temporaryPrefix+"link")
+	require.NoError(t, os.Symlink(elsewhere, link))
+	linked, place, lock := temporary("linked")
+	require.NoError(t, lock.Close())
+	require.NoError(t, os.Remove(lock.Name()))
+	require.NoError(t, os.Symlink(filepath.Join(elsewhere, "file"), lock.Name()))
+	aged(place, linked)
+	kept := []string{used, served, young, link, linked, filepath.Join(elsewhere, "file")}
+	if os.Geteuid() == 0 {
+		foreign, place, lock := temporary("foreign")
+		require.NoError(t, lock.Close())
+		require.NoError(t, os.Chown(foreign, 12345, 12345))
+		aged(place, foreign)
+		kept = append(kept, foreign)
+	}
+
 	removeAbandoned()
 	assert.NoDirExists(t, abandoned)
-	assert.DirExists(t, used)
-	assert.DirExists(t, young)
+	assert.NoDirExists(t, empty)
+	for _, path := range kept {
+		_, err := os.Lstat(path)
+		assert.NoError(t, err)
+	}
 }
 
 // testContext bounds everything a test waits for.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
