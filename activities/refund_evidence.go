@@ -73,6 +73,7 @@ func (r *Refunds) apply(
 		Code: contract.Clip(e.Code, 200), Evidence: contract.Clip(e.Detail, contract.MaxReasonBytes),
 		Sends: int32(e.Sends), Actor: contract.Clip(o.Actor, contract.MaxReasonBytes), ObservedAt: observed,
 		Reversible: o.Reversible, NextLookUs: o.NextLook.Microseconds(), Refusal: o.Refusal,
+		Elsewhere: e.Elsewhere,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return AppliedEvidence{}, noRefund(tried, key)

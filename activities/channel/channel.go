@@ -78,6 +78,9 @@ type Evidence struct {
 	Code string
 	// Detail is the answer's text, for people, at most MaxDetail bytes of valid UTF-8. It holds no secrets.
 	Detail string
+	// Elsewhere is set where the outcome is unknown since the channel says that the payment was refunded already, and shows
+	// no one refund of this number: somebody may have sent the money back in another way.
+	Elsewhere bool
 	// Sends is how many times a request for the refund was written to a connection: 0 where none was, look-ups included, and
 	// 2 or more where a transport repeated it.
 	Sends int

@@ -16,10 +16,11 @@ WITH given AS (
         $5::text AS payment, $6::bigint AS amount, lower($7::text) AS currency, $8::text AS code,
         $9::text AS evidence, $10::integer AS sends, $11::text AS actor,
         $12::timestamptz AS observed_at, $13::boolean AS reversible,
-        $14::bigint AS next_look_us, $15::boolean AS refusal
+        $14::bigint AS next_look_us, $15::boolean AS refusal,
+        $16::boolean AS elsewhere
 ), refund AS (
     SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM reclaim.refunds
-    WHERE refunds.tenant_id = $16 AND refunds.refund_id = $17
+    WHERE refunds.tenant_id = $17 AND refunds.refund_id = $18
     FOR UPDATE
 ), args AS MATERIALIZED (
     -- A refusal proves something about the request that it answers. Where the number was sent more than once, another may
@@ -27,7 +28,8 @@ WITH given AS (
     SELECT given.source, CASE WHEN again.refused THEN 'unknown' ELSE given.outcome END AS outcome, given.number,
         given.channel_ref, given.payment, given.amount, given.currency,
         CASE WHEN again.refused THEN 'refused_when_sent_again: ' || left(given.code, 40) ELSE given.code END AS code,
-        given.evidence, given.sends, given.actor, given.observed_at, given.reversible, given.next_look_us
+        given.evidence, given.sends, given.actor, given.observed_at, given.reversible, given.next_look_us,
+        given.elsewhere
     FROM given, refund, LATERAL (SELECT given.refusal AND refund.send_count > 1 AS refused) AS again
 ), judged AS MATERIALIZED (
     SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, orders.account_id, clock_timestamp() AS at, CASE
@@ -42,6 +44,7 @@ WITH given AS (
         WHEN args.outcome IN ('pending', 'succeeded') AND refund.state IN ('accepted', 'canceled')
             THEN 'refund_never_sent'
         WHEN args.outcome = 'failed' AND refund.state = 'accepted' THEN 'refund_never_sent'
+        WHEN args.elsewhere AND refund.state = 'unknown' THEN 'refunded_elsewhere'
         WHEN args.outcome = 'pending' AND refund.state = 'unknown' THEN 'acknowledge'
         WHEN args.outcome = 'succeeded' AND refund.state IN ('unknown', 'pending') THEN 'settle'
         WHEN args.outcome = 'succeeded' AND refund.state = 'failed' THEN 'success_after_failure'
@@ -122,7 +125,7 @@ WITH given AS (
 ), held AS MATERIALIZED (
     -- the order's CHECKs too are first held against the snapshot's row
     SELECT tenant_id, order_id, account_id, channel, channel_payment_id, currency, paid, credits, reserved, refunded, reserved_credits, refunded_credits, created_at FROM reclaim.orders
-    WHERE orders.tenant_id = $16 AND orders.order_id = (SELECT verdict.order_id FROM verdict
+    WHERE orders.tenant_id = $17 AND orders.order_id = (SELECT verdict.order_id FROM verdict
         WHERE verdict.effect IN ('settle', 'release', 'reverse'))
     FOR UPDATE
 ), counted AS (
@@ -177,6 +180,7 @@ type ApplyEvidenceParams struct {
 	Reversible bool
 	NextLookUs int64
 	Refusal    bool
+	Elsewhere  bool
 	TenantID   string
 	RefundID   string
 }
@@ -211,6 +215,7 @@ func (q *Queries) ApplyEvidence(ctx context.Context, arg ApplyEvidenceParams) (A
 		arg.Reversible,
 		arg.NextLookUs,
 		arg.Refusal,
+		arg.Elsewhere,
 		arg.TenantID,
 		arg.RefundID,
 	)

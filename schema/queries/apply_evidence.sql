@@ -10,7 +10,8 @@ WITH given AS (
         @payment::text AS payment, @amount::bigint AS amount, lower(@currency::text) AS currency, @code::text AS code,
         @evidence::text AS evidence, @sends::integer AS sends, @actor::text AS actor,
         sqlc.narg(observed_at)::timestamptz AS observed_at, @reversible::boolean AS reversible,
-        @next_look_us::bigint AS next_look_us, @refusal::boolean AS refusal
+        @next_look_us::bigint AS next_look_us, @refusal::boolean AS refusal,
+        @elsewhere::boolean AS elsewhere
 ), refund AS (
     SELECT * FROM reclaim.refunds
     WHERE refunds.tenant_id = @tenant_id AND refunds.refund_id = @refund_id
@@ -21,7 +22,8 @@ WITH given AS (
     SELECT given.source, CASE WHEN again.refused THEN 'unknown' ELSE given.outcome END AS outcome, given.number,
         given.channel_ref, given.payment, given.amount, given.currency,
         CASE WHEN again.refused THEN 'refused_when_sent_again: ' || left(given.code, 40) ELSE given.code END AS code,
-        given.evidence, given.sends, given.actor, given.observed_at, given.reversible, given.next_look_us
+        given.evidence, given.sends, given.actor, given.observed_at, given.reversible, given.next_look_us,
+        given.elsewhere
     FROM given, refund, LATERAL (SELECT given.refusal AND refund.send_count > 1 AS refused) AS again
 ), judged AS MATERIALIZED (
     SELECT refund.*, orders.account_id, clock_timestamp() AS at, CASE
@@ -36,6 +38,7 @@ WITH given AS (
         WHEN args.outcome IN ('pending', 'succeeded') AND refund.state IN ('accepted', 'canceled')
             THEN 'refund_never_sent'
         WHEN args.outcome = 'failed' AND refund.state = 'accepted' THEN 'refund_never_sent'
+        WHEN args.elsewhere AND refund.state = 'unknown' THEN 'refunded_elsewhere'
         WHEN args.outcome = 'pending' AND refund.state = 'unknown' THEN 'acknowledge'
         WHEN args.outcome = 'succeeded' AND refund.state IN ('unknown', 'pending') THEN 'settle'
         WHEN args.outcome = 'succeeded' AND refund.state = 'failed' THEN 'success_after_failure'

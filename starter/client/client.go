@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -182,6 +183,9 @@ func unavailable(tried string, err error) error {
 	if contract.CodeOf(err) != "" {
 		return err
 	}
+	if denied(err) {
+		return contract.NewError(contract.CodeForbidden, contract.RetryNever, tried+": "+err.Error(), err)
+	}
 	if failure, ok := errors.AsType[*schema.Failure](err); ok {
 		retry := contract.RetrySameKey
 		if !failure.Retryable {
@@ -195,6 +199,15 @@ func unavailable(tried string, err error) error {
 		return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, tried+": no answer in time: "+err.Error(), err)
 	}
 	return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, tried+": "+err.Error(), err)
+}
+
+// denied says whether the caller has no right to what it asked for: its database login, or its Temporal identity, lacks it.
+func denied(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42501" {
+		return true
+	}
+	_, refused := errors.AsType[*serviceerror.PermissionDenied](err)
+	return refused
 }
 
 // translate turns what Temporal answered into a *contract.Error. The contract's own error types come back as the codes

@@ -87,9 +87,8 @@ func (c *Client) submit(ctx context.Context, job contract.Job, raw []byte, submi
 // transient says whether an answer from Temporal may be different in a moment.
 func transient(err error) bool {
 	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
-	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
 	_, namespace := errors.AsType[*serviceerror.NamespaceNotFound](err)
-	return !invalid && !denied && !namespace
+	return !invalid && !namespace
 }
 
 // takesNoUpdates says whether the run has had all the updates that it takes. There is an open run then.

@@ -46,6 +46,7 @@ func TestC41_AlreadyRefundedIsLookedUp(t *testing.T) {
 			assert.Equal(t, test.outcome, got.Outcome)
 			assert.Equal(t, test.code, got.Code)
 			assert.Contains(t, got.Detail, test.detail)
+			assert.Equal(t, test.listStatus == 200 && got.Outcome == channel.OutcomeUnknown, got.Elsewhere)
 			assert.Equal(t, 1, got.Sends, "only what was submitted counts")
 			assert.Len(t, s.asked(), 2)
 			if name == "of another amount" {

@@ -186,6 +186,7 @@ func (c *Channel) foundInstead(ctx context.Context, refund channel.Refund, e cha
 		return found
 	default:
 		e.Detail = c.detail(e.Detail + "; looked up by its number: " + found.Code + ": " + found.Detail)
+		e.Elsewhere = found.Code == CodeNoMatch || found.Code == CodeSeveralMatches
 		return e
 	}
 }
