@@ -171,6 +171,9 @@ func (w *world) make(state jobState, cost int64) (key activities.JobKey) {
 	attempts := 0
 	for _, step := range state.steps {
 		answer, err := callNamed(step).call(w.t.Context(), w.jobs, key, cost, attempts)
+		for cameTooLate(err) {
+			answer, err = callNamed(step).call(w.t.Context(), w.jobs, key, cost, attempts)
+		}
 		require.NoError(w.t, err, "%s on the way to %s", step, state.name)
 		attempts = answer.row.Attempts
 	}

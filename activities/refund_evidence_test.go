@@ -467,7 +467,7 @@ func TestWhenItHappenedIsTheChannelsOwnTime(t *testing.T) {
 	w.apply(r, key, activities.SourceNotice, with(w.says(key, channel.OutcomeSucceeded), func(e *channel.Evidence) { e.ObservedAt = at }))
 	rows := w.lines("SELECT observed_at::text FROM reclaim.refund_events WHERE refund_id = $1 AND observed_at = $2", key.RefundID, at)
 	assert.Len(t, rows, 1)
-	assert.WithinDuration(t, w.refundRead(key).Now, *w.refund(key).SucceededAt, patience, "and ours is when we knew")
+	assert.WithinDuration(t, w.refundRead(key).Now, *w.refund(key).SucceededAt, about, "and ours is when we knew")
 }
 
 // An issue about a contradiction is in the transaction of the evidence: neither is there without the other.

@@ -33,7 +33,7 @@ func requireNotDue(t *testing.T, err error, after time.Duration) {
 	assert.False(t, failure.NonRetryable())
 	delay := failure.NextRetryDelay()
 	assert.LessOrEqual(t, delay, after+2*time.Millisecond)
-	assert.Greater(t, delay, after-patience/2, "it asks to wait for %s", after)
+	assert.Greater(t, delay, after-about/2, "it asks to wait for %s", after)
 }
 
 // lost is the answer of a channel whose answer was lost.

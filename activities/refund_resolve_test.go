@@ -133,7 +133,7 @@ func TestExtendAndResendGoOnFromNow(t *testing.T) {
 	require.True(t, answer.GaveUp)
 	extended := w.resolve(r, key, decide("d-1", key, contract.ActionExtend))
 	assert.False(t, extended.Row.NeedsReview)
-	assert.WithinDuration(t, w.refundRead(key).Now.Add(72*time.Hour), extended.Row.LookUntil, patience)
+	assert.WithinDuration(t, w.refundRead(key).Now.Add(72*time.Hour), extended.Row.LookUntil, about)
 	queried := b.calls()[1]
 	_, err = follow(w, r, key, contract.RefundUnknown)
 	require.NoError(t, err, "looked up at once, not found, sent")

@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/reclaimhq/reclaim/activities"
@@ -160,7 +159,7 @@ func newRefundStage(t player, submit says, looks ...says) *refundStage {
 	if len(looks) > 0 {
 		s.refunds.looks = looks
 	}
-	s.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&follower{stage: s}}})
+	s.env.SetWorkerOptions(intercepted(&follower{stage: s}))
 	s.env.RegisterActivity(s.refunds)
 	return s
 }

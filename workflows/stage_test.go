@@ -286,9 +286,15 @@ func newScene(t player) *scene {
 	suite.SetLogger(refusalsOfNothing)
 	s.env = suite.NewTestWorkflowEnvironment()
 	s.env.SetStartTime(s.start)
-	s.env.SetTestTimeout(time.Minute)
+	s.env.SetTestTimeout(5 * time.Minute)
 	Register(s.env)
 	return s
+}
+
+// intercepted are the worker's options. A busy machine may well keep a workflow from the processor for a second, which the
+// SDK would take for a deadlock.
+func intercepted(by interceptor.WorkerInterceptor) worker.Options {
+	return worker.Options{Interceptors: []interceptor.WorkerInterceptor{by}, DeadlockDetectionTimeout: time.Minute}
 }
 
 // newStage sets a job of cost 40 on an account of 100, with a promise of 30 s and attempts of at most 10 min.
@@ -306,7 +312,7 @@ func newStage(t player, work ...act) *stage {
 		},
 		id: "job/acme/j1",
 	}
-	s.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&prompter{stage: s}}})
+	s.env.SetWorkerOptions(intercepted(&prompter{stage: s}))
 	s.env.SetOnTimerScheduledListener(func(id string, after time.Duration) { s.timers[id] = after })
 	s.env.SetOnTimerFiredListener(func(id string) {
 		if together := s.onTimer[s.timers[id]]; together != nil {

@@ -56,12 +56,13 @@ func (l *ledger) orders() {
 	}
 	accept := func(id, order string, amount, credits int64) {
 		l.t.Helper()
-		row, err := l.store.AcceptRefund(l.ctx, db.AcceptRefundParams{
-			TenantID: "acme", RefundID: id, OrderID: order, Actor: "test", Key: id, Fingerprint: "f", Amount: &amount,
-			Credits: &credits, Reason: "asked for", RetentionUs: 1e12, NotAfter: l.store.NotAfter(),
+		l.applies(func() (string, error) {
+			row, err := l.store.AcceptRefund(l.ctx, db.AcceptRefundParams{
+				TenantID: "acme", RefundID: id, OrderID: order, Actor: "test", Key: id, Fingerprint: "f", Amount: &amount,
+				Credits: &credits, Reason: "asked for", RetentionUs: 1e12, NotAfter: l.store.NotAfter(),
+			})
+			return row.Answer, err
 		})
-		require.NoError(l.t, err)
-		require.Equal(l.t, "applied", row.Answer)
 	}
 	accept("open", "o-1", 1000, 10)    // 3
 	accept("pending", "o-1", 1000, 10) // 4

@@ -78,7 +78,7 @@ func (s *shop) stuck(key string) string {
 
 func (s *shop) needsAPerson(id string) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return s.told(id).NeedsReview }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(s.t, func() bool { return s.told(id).NeedsReview }, 3*time.Minute, 20*time.Millisecond)
 }
 
 func TestAPersonDecidesAStuckRefund(t *testing.T) {

@@ -283,11 +283,12 @@ func TestAJobsTimelineTellsItsChannelRefund(t *testing.T) {
 // jobRefund accepts a job's refund in credits, as its run does.
 func (l *ledger) jobRefund(job, order string, credits int64) string {
 	l.t.Helper()
-	row, err := l.store.AcceptRefund(l.ctx, db.AcceptRefundParams{
-		TenantID: "acme", RefundID: contract.JobRefundNumber("acme", job), OrderID: order, JobID: &job, Key: "job:" + job,
-		Fingerprint: "f", Credits: &credits, Reason: "the promise passed", RetentionUs: 1e12, NotAfter: l.store.NotAfter(),
+	l.applies(func() (string, error) {
+		row, err := l.store.AcceptRefund(l.ctx, db.AcceptRefundParams{
+			TenantID: "acme", RefundID: contract.JobRefundNumber("acme", job), OrderID: order, JobID: &job, Key: "job:" + job,
+			Fingerprint: "f", Credits: &credits, Reason: "the promise passed", RetentionUs: 1e12, NotAfter: l.store.NotAfter(),
+		})
+		return row.Answer, err
 	})
-	require.NoError(l.t, err)
-	require.Equal(l.t, "applied", row.Answer)
-	return row.RefundID
+	return contract.JobRefundNumber("acme", job)
 }

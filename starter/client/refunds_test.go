@@ -40,6 +40,12 @@ func (s *starts) ExecuteWorkflow(
 	return nil, nil
 }
 
+func (s *starts) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made, s.args = nil, nil
+}
+
 // DescribeWorkflow says that every workflow runs that was started, unless it was ended.
 func (s *starts) DescribeWorkflow(_ context.Context, id, _ string) (*temporalclient.WorkflowExecutionDescription, error) {
 	s.mu.Lock()
@@ -351,6 +357,50 @@ func TestC37TheSameRequestIsKnownAgain(t *testing.T) {
 	s.sound()
 }
 
+func TestAnEndedRefundIsAnsweredAsItEnded(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.order("o-1", 10_000, 100)
+	for end, bring := range map[contract.RefundState]func(id string){
+		contract.RefundSucceeded: func(id string) { s.hears(id, "create", "succeeded", "") },
+		contract.RefundFailed:    func(id string) { s.hears(id, "create", "failed", "closed") },
+		contract.RefundReversed: func(id string) {
+			s.hears(id, "create", "succeeded", "")
+			s.hears(id, "notice", "failed", "returned")
+		},
+		contract.RefundCanceled: nil,
+	} {
+		key := string(end)
+		first := s.back("o-1", 1000, key)
+		if bring == nil {
+			_, err := s.store.CancelRefund(s.ctx, db.CancelRefundParams{TenantID: "acme", RefundID: first.RefundID, Reason: "r"})
+			require.NoError(t, err)
+		} else {
+			s.send(first.RefundID)
+			bring(first.RefundID)
+		}
+		first.State, first.Created = end, false
+		for _, purged := range []bool{false, true} {
+			same, err := s.RequestRefund(s.ctx, refundOf("o-1", 1000, key))
+			_, otherErr := s.RequestRefund(s.ctx, refundOf("o-1", 1001, key))
+			if purged {
+				assert.Equal(t, contract.RetryNever, refusal(t, contract.CodeExpired, err).Retry)
+				assert.Contains(t, refusal(t, contract.CodeExpired, otherErr).Message, first.RefundID)
+				continue
+			}
+			require.NoError(t, err)
+			assert.Equal(t, first, same)
+			assert.Equal(t, contract.RetryNewKey, refusal(t, contract.CodeConflict, otherErr).Retry)
+			s.tamper("UPDATE reclaim.operations SET expires_at = now() - interval '1 minute' WHERE kind = 'refund'")
+			_, err = s.store.PurgeOperations(s.ctx, 100)
+			require.NoError(t, err)
+		}
+		s.starts.reset()
+	}
+	assert.Equal(t, 4, s.count("SELECT count(*) FROM reclaim.refunds"))
+	s.sound()
+}
+
 func TestC49ThreeThirdsAreTheWhole(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -380,12 +430,14 @@ func TestC49ThreeThirdsAreTheWhole(t *testing.T) {
 	s.order("thirds", 100, 3)
 	var amounts []int64
 	for n := range 3 {
-		row, err := s.store.AcceptRefund(s.ctx, db.AcceptRefundParams{
-			TenantID: "acme", RefundID: fmt.Sprint("rf_", n), OrderID: "thirds", Actor: "x", Key: fmt.Sprint("thirds ", n),
-			Fingerprint: "f", Credits: new(int64(1)), Reason: "r", RetentionUs: 1e12, NotAfter: s.store.NotAfter(),
+		var row db.AcceptRefundRow
+		s.applies(func() (answer string, err error) {
+			row, err = s.store.AcceptRefund(s.ctx, db.AcceptRefundParams{
+				TenantID: "acme", RefundID: fmt.Sprint("rf_", n), OrderID: "thirds", Actor: "x", Key: fmt.Sprint("thirds ", n),
+				Fingerprint: "f", Credits: new(int64(1)), Reason: "r", RetentionUs: 1e12, NotAfter: s.store.NotAfter(),
+			})
+			return row.Answer, err
 		})
-		require.NoError(t, err)
-		require.Equal(t, "applied", row.Answer)
 		amounts = append(amounts, row.Amount)
 	}
 	assert.Equal(t, []int64{33, 33, 34}, amounts)
@@ -454,11 +506,13 @@ func TestAuditListsOpenRefundsWithoutARun(t *testing.T) {
 		s.starts.ended = append(s.starts.ended, contract.RefundWorkflowID("acme", refund.RefundID))
 	}
 	// One whose run has not begun yet.
-	_, err := s.store.AcceptRefund(s.ctx, db.AcceptRefundParams{
-		TenantID: "acme", RefundID: "zz", OrderID: "o-2", Actor: "x", Key: "zz", Fingerprint: "f", Amount: new(int64(1)),
-		Reason: "r", RetentionUs: 1e12, NotAfter: s.store.NotAfter(),
+	s.applies(func() (string, error) {
+		row, err := s.store.AcceptRefund(s.ctx, db.AcceptRefundParams{
+			TenantID: "acme", RefundID: "zz", OrderID: "o-2", Actor: "x", Key: "zz", Fingerprint: "f", Amount: new(int64(1)),
+			Reason: "r", RetentionUs: 1e12, NotAfter: s.store.NotAfter(),
+		})
+		return row.Answer, err
 	})
-	require.NoError(t, err)
 	report, err := s.Audit(s.ctx, "acme")
 	require.NoError(t, err)
 	assert.True(t, report.Sound)
@@ -572,6 +626,7 @@ func TestWhatCannotBeRefundedSaysWhy(t *testing.T) {
 	request.Currency = "USD"
 	_, err = s.RequestRefund(s.ctx, request)
 	refused := refusal(t, contract.CodeBadInput, err)
+	assert.Equal(t, contract.RetryNewKey, refused.Retry)
 	assert.Equal(t, []contract.FieldError{{Field: "currency", Rule: "is usd, but the order was paid in eur"}}, refused.Fields)
 	_, err = s.RequestRefund(s.ctx, contract.RefundRequest{})
 	var fields []string
@@ -588,13 +643,67 @@ func TestWhatCannotBeRefundedSaysWhy(t *testing.T) {
 	s.adjust("acme", "team-7", -6, "t-2")
 	_, err = s.RequestRefund(s.ctx, refundOf("o-1", 1000, "k"))
 	assert.Contains(t, refusal(t, contract.CodeInsufficientCredits, err).Message, "in debt (balance -1)")
+	// C58: nothing is started, now or later, for what was not accepted.
+	assert.Empty(t, s.starts.made)
+	assert.Zero(t, s.count("SELECT count(*) FROM reclaim.outbox"))
 	// The refusals left the key unused.
 	s.topUp("acme", "team-7", 11, "t-3")
 	assert.Equal(t, int64(10), s.back("o-1", 1000, "k").Credits)
 	s.sound()
 }
 
-func TestALostCommitOfARefundIsFoundOut(t *testing.T) {
+// C58: a run is started after the commit, never for a transaction that may yet be undone.
+func TestC58_NothingIsStartedBeforeItsCommit(t *testing.T) {
+	t.Parallel()
+	base := schematest.New(t)
+	proxy := schematest.NewLossyProxy(t, base.Address)
+	s := openShop(t, base, proxy.URL(base.AppURL))
+	s.order("o-1", 10_000, 100)
+	type reply struct {
+		client.RequestedRefund
+		err error
+	}
+	ask := func(ctx context.Context, key string) chan reply {
+		replies := make(chan reply, 1)
+		go func() {
+			refund, err := s.RequestRefund(ctx, refundOf("o-1", 500, key))
+			replies <- reply{refund, err}
+		}()
+		return replies
+	}
+	committing := make(chan struct{}, 1)
+	release := proxy.Hold(func(sql string) bool {
+		if sql == "commit" {
+			select {
+			case committing <- struct{}{}:
+			default:
+			}
+		}
+		return sql == "commit"
+	})
+	held := ask(s.ctx, "held")
+	<-committing
+	assert.Empty(t, s.starts.made, "it may yet be undone")
+	release()
+	require.NoError(t, (<-held).err)
+	assert.Len(t, s.starts.made, 1)
+
+	// The accepting statement is made again and again, and its transaction is never committed.
+	s.starts.reset()
+	proxy.LoseReply(schematest.Containing("INSERT INTO reclaim.refunds"), math.MaxInt)
+	ctx, cancel := context.WithCancel(s.ctx)
+	undone := ask(ctx, "undone")
+	assert.Eventually(t, func() bool { return proxy.Lost() > 1 }, 5*time.Minute, 10*time.Millisecond)
+	cancel()
+	refusal(t, contract.CodeUnavailable, (<-undone).err)
+	assert.Empty(t, s.starts.made)
+	assert.Equal(t, 1, s.count("SELECT count(*) FROM reclaim.outbox"))
+	assert.Equal(t, 1, s.count("SELECT count(*) FROM reclaim.refunds"))
+	s.sound()
+}
+
+// C34: an asker that dies before its commit leaves nothing in progress, and one that dies after it leaves the refund.
+func TestC34_ALostCommitOfARefundIsFoundOut(t *testing.T) {
 	t.Parallel()
 	base := schematest.New(t)
 	proxy := schematest.NewLossyProxy(t, base.Address)
@@ -613,17 +722,37 @@ func TestALostCommitOfARefundIsFoundOut(t *testing.T) {
 	s.sound()
 }
 
-func TestC34ARefundIsAcceptedWhileTemporalIsAway(t *testing.T) {
+// silence is a Temporal that does not answer in the time that it is given. patience is how long that was for a start.
+type silence struct {
+	temporalclient.Client
+	patience time.Duration
+}
+
+func (s *silence) ExecuteWorkflow(
+	ctx context.Context, _ temporalclient.StartWorkflowOptions, _ any, _ ...any,
+) (temporalclient.WorkflowRun, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		s.patience = time.Until(deadline)
+	}
+	return nil, context.DeadlineExceeded
+}
+
+func TestARefundIsAcceptedWhileTemporalIsAway(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.order("o-1", 10_000, 100)
 	l := openLedger(t, s.base, s.base.AppURL)
-	began := time.Now()
-	refund, err := l.RequestRefund(l.ctx, refundOf("o-1", 500, "k"))
+	// A Temporal that does not answer is waited for a moment only, though the caller would wait for minutes.
+	mute := &silence{}
+	_, err := client.New(mute, s.store, "").RequestRefund(l.ctx, refundOf("o-1", 500, "k"))
 	require.NoError(t, err)
-	assert.Less(t, time.Since(began), 10*time.Second)
+	assert.Positive(t, mute.patience, "it was asked")
+	assert.Less(t, mute.patience, 10*time.Second)
+	// One that is away does not keep the refund from being accepted either.
+	refund, err := l.RequestRefund(l.ctx, refundOf("o-1", 500, "k2"))
+	require.NoError(t, err)
 	assert.True(t, refund.Created)
-	assert.Equal(t, 1, s.count("SELECT count(*) FROM reclaim.outbox WHERE delivered_at IS NULL"))
+	assert.Equal(t, 2, s.count("SELECT count(*) FROM reclaim.outbox WHERE delivered_at IS NULL"))
 	report, err := l.Audit(l.ctx, "acme")
 	require.NoError(t, err)
 	assert.True(t, report.Sound)
@@ -659,6 +788,7 @@ func TestAddOrder(t *testing.T) {
 		{func(o *contract.Order) { o.Paid++ }, `the key "order o-1" stands for another order`},
 		{func(o *contract.Order) { o.Key = "k"; o.Paid++ }, "the order is there with other parameters"},
 		{func(o *contract.Order) { o.Key = "k"; o.Account = "team-8" }, "the order is there with other parameters"},
+		{func(o *contract.Order) { o.Key = "k"; o.Payment = "pi_2" }, "the order is there with other parameters"},
 		{func(o *contract.Order) { o.Key = "k"; o.OrderID = "o-2" }, "the payment pi_o-1 of channel stripe-main bought order o-1"},
 	} {
 		other := order
@@ -717,6 +847,29 @@ func TestC62APaymentBuysOneOrderHoweverOftenItIsReported(t *testing.T) {
 	assert.Equal(t, 1, applied)
 	assert.Equal(t, map[contract.Code]int{"": 6, contract.CodeConflict: 6}, codes)
 	assert.Len(t, s.entries("acme", "team-7"), 1)
+	s.sound()
+}
+
+// C62: the customer paid twice for one purchase; what goes back of the one payment leaves the other's order alone.
+func TestC62_ARefundOfOneOfTwoPaymentsLeavesTheOtherAlone(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.order("bought", 10_000, 100)
+	s.order("bought-again", 10_000, 100)
+	before, err := s.Order(s.ctx, "acme", "bought")
+	require.NoError(t, err)
+	twice := s.back("bought-again", 10_000, "k").RefundID
+	s.send(twice)
+	s.hears(twice, "create", "succeeded", "")
+	after, err := s.Order(s.ctx, "acme", "bought")
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	account, err := s.Account(s.ctx, "acme", "team-7")
+	require.NoError(t, err)
+	assert.Equal(t, int64(100), account.Balance)
+	other, err := s.Order(s.ctx, "acme", "bought-again")
+	require.NoError(t, err)
+	assert.Equal(t, [2]int64{0, 0}, [2]int64{other.Left, other.LeftCredits})
 	s.sound()
 }
 

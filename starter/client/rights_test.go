@@ -99,7 +99,9 @@ func (a *answers) UpdateWithStartWorkflow(
 	return applied{}, err
 }
 
-type applied struct{ temporalclient.WorkflowUpdateHandle }
+type applied struct {
+	temporalclient.WorkflowUpdateHandle
+}
 
 func (applied) Get(_ context.Context, value any) error {
 	*value.(*contract.RefundResolutionAnswer) = contract.RefundResolutionAnswer{ID: "d-1", Outcome: contract.ResolutionApplied}

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/activity"
 
 	"github.com/reclaimhq/reclaim/schema/schematest"
 	"github.com/reclaimhq/reclaim/workflows/contract"
@@ -46,7 +45,7 @@ func killStage(t *testing.T) (*stage, *shelf) {
 				case <-until:
 					return done.keep(ctx, meta.IdempotencyKey, func() any { return "late" })
 				case <-time.After(200 * time.Millisecond):
-					activity.RecordHeartbeat(ctx)
+					heartbeat(ctx)
 					if ctx.Err() != nil {
 						return nil, ctx.Err()
 					}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/activity"
 
 	"github.com/reclaimhq/reclaim/schema/schematest"
 	"github.com/reclaimhq/reclaim/worker/localstack"
@@ -79,7 +78,7 @@ func (c *crowd) work(takes time.Duration) func(context.Context, contract.WorkMet
 					c.delivered.Add(1)
 					return "done"
 				case <-time.After(200 * time.Millisecond):
-					activity.RecordHeartbeat(ctx)
+					heartbeat(ctx)
 				}
 			}
 		})
@@ -165,7 +164,8 @@ func temporalKilled(t *testing.T) {
 	c.startAll()
 	eventually(t, "some jobs are delivered", func() bool { return c.delivered.Load() >= 5 })
 	temporal.Kill()
-	status := c.status(c.id(outageJobs - 1))
+	status, err := c.client.Status(c.ctx(), c.tenant, c.id(outageJobs-1))
+	require.NoError(t, err)
 	assert.Equal(t, contract.Money{Charged: cost}, status.Money, "the row answers while Temporal is away")
 	stays(outage)
 	require.NoError(t, temporal.Restart(ctx))

@@ -84,7 +84,7 @@ func TestAnAnswerLostAfterTheRefundWasMadeIsFoundByALookUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newRefundStage(t, "")
 			id := s.refund(6000, mistreated(fault))
-			s.refundReaches(id, contract.RefundUnknown)
+			s.refundPasses(id, contract.RefundUnknown)
 			s.refundEndsAs(id, contract.RefundSucceeded)
 			assert.Equal(t, []string{"accept: accepted", "send: sending", "create: unknown", "query: succeeded"}, s.evidenceOf(id))
 			s.assertSent(id, 1, 1)
@@ -121,7 +121,7 @@ func TestC10_AnErrorAfterTheRefundWasMadeRefundsOnceHoweverOftenItIsAskedFor(t *
 		t.Run(name, func(t *testing.T) {
 			s := newRefundStage(t, "")
 			id := s.refund(6000, mistreated(fault))
-			s.refundReaches(id, contract.RefundUnknown)
+			s.refundPasses(id, contract.RefundUnknown)
 			again, err := s.client.RequestRefund(s.ctx(), s.request(0, 6000))
 			require.NoError(t, err)
 			assert.Equal(t, id, again.RefundID)
@@ -138,7 +138,7 @@ func TestC10_AnErrorAfterTheRefundWasMadeRefundsOnceHoweverOftenItIsAskedFor(t *
 func TestC8_AGatewaysPageIsNoAnswer(t *testing.T) {
 	s := newRefundStage(t, "")
 	id := s.refund(6000, mistreated(simulator.Fault{Kind: simulator.FaultHTML, Size: 300 << 10, Applied: true}))
-	s.refundReaches(id, contract.RefundUnknown)
+	s.refundPasses(id, contract.RefundUnknown)
 	s.refundEndsAs(id, contract.RefundSucceeded)
 	s.assertSent(id, 1, 1)
 	assert.Equal(t, "http_502", value[string](s.stage, `SELECT code FROM reclaim.refund_events

@@ -23,6 +23,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/activities/channel"
 	"github.com/reclaimhq/reclaim/activities/channel/simulator"
+	reclaim "github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/worker/config"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -173,11 +174,27 @@ func (s *refundStage) refund(amount int64, script simulator.Script) string {
 	n := len(s.refunds)
 	s.simulator.Script(s.number(n), script)
 	s.refunds = append(s.refunds, s.number(n))
-	requested, err := s.client.RequestRefund(s.ctx(), s.request(n, amount))
-	require.NoError(s.t, err)
+	requested := s.ask(s.client, s.request(n, amount))
 	require.Equal(s.t, s.number(n), requested.RefundID)
-	require.True(s.t, requested.Created)
+	require.Equal(s.t, 1, value[int](s.stage, `SELECT count(*) FROM reclaim.operations
+		WHERE tenant_id = $1 AND kind = 'refund' AND subject_id = $2`, s.tenant, requested.RefundID), "it was accepted")
 	return requested.RefundID
+}
+
+// ask asks for a refund until there is an answer, as the error says: on a busy machine Postgres ends statements that wait
+// too long for the order's lock.
+func (s *refundStage) ask(asker *reclaim.Client, request contract.RefundRequest) (requested reclaim.RequestedRefund) {
+	s.t.Helper()
+	eventually(s.t, "the request is answered", func() bool {
+		var err error
+		requested, err = asker.RequestRefund(s.ctx(), request)
+		if contract.CodeOf(err) == contract.CodeUnavailable {
+			return false
+		}
+		require.NoError(s.t, err)
+		return true
+	})
+	return requested
 }
 
 // takeOn sets the refunds that jobs asked for among those that are checked in the end.
@@ -233,6 +250,15 @@ func (s *refundStage) refundReaches(refundID string, state contract.RefundState)
 	eventually(s.t, fmt.Sprintf("the refund is %s", state), func() bool {
 		return value[string](s.stage, `SELECT coalesce((SELECT state FROM reclaim.refunds WHERE tenant_id = $1 AND refund_id = $2), '')`,
 			s.tenant, refundID) == string(state)
+	})
+}
+
+// refundPasses waits until the refund has been in the state, which it may have left since.
+func (s *refundStage) refundPasses(refundID string, state contract.RefundState) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("the refund has been %s", state), func() bool {
+		return value[bool](s.stage, `SELECT EXISTS (SELECT FROM reclaim.refund_events
+			WHERE tenant_id = $1 AND refund_id = $2 AND to_state = $3)`, s.tenant, refundID, string(state))
 	})
 }
 

@@ -111,15 +111,17 @@ func (s *stage) waitsForAPerson(jobID string) bool {
 	return s.status(jobID).WaitsFor == "a person's decision: resolve with retry, deliver or write_off"
 }
 
+func (s *stage) waitsForLateSuccess(jobID string) bool {
+	return s.status(jobID).WaitsFor == "late success of attempt 1 (the customer is refunded)"
+}
+
 func TestARefundedJobThatWaitsCanBeResetToAnyOfItsTasks(t *testing.T) {
 	s := newStage(t)
 	ready := make(chan struct{})
 	done := s.onShelf("j1", ready)
 	s.startCharged(s.job("j1", promised(time.Second)))
 	s.isRefunded("j1")
-	isWaiting := func() bool {
-		return s.status("j1").WaitsFor == "late success of attempt 1 (the customer is refunded)"
-	}
+	isWaiting := func() bool { return s.waitsForLateSuccess("j1") }
 	eventually(t, "the run waits", isWaiting)
 	run := s.newestRun("j1")
 	for _, point := range s.resetPoints("j1", run) {

@@ -32,8 +32,9 @@ import (
 )
 
 const (
-	// patience bounds every wait for something that is due now. It is long, since the machine may be busy.
-	patience = 60 * time.Second
+	// patience bounds every wait for something that is due now. It is long, since the machine may be busy, and what is waited
+	// for may come after a pause that doubles.
+	patience = 4 * time.Minute
 	// look is how often a condition is looked at.
 	look = 20 * time.Millisecond
 	// workRPCTimeout is what the guide tells work workers to use.

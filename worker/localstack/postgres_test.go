@@ -53,7 +53,7 @@ func TestPostgresKillEndsBusySessions(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		return count(t, postgres, "pg_stat_activity WHERE state = 'active' AND query LIKE '%generate_series%' AND pid <> pg_backend_pid()") == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	family := familyOf(t, postgres.server)
 	postgres.Kill()
 	assertGone(t, family)
