@@ -66,6 +66,7 @@ func TestNoActivityServesAsTheWorkOfAnotherRefund(t *testing.T) {
 		"ResolveRefund": activities.ResolveRefundRequest{RefundKey: victim},
 		"ApplyNotice":   activities.NoticeRequest{RefundKey: victim},
 		"ReadRefund":    victim,
+		"LookUpRefund":  victim,
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := env.ExecuteActivity(name, request)

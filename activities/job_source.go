@@ -68,6 +68,9 @@ func (j *Jobs) withSource(
 				})
 			}
 			return err
+		case row.Answer != "applied" && row.Answer != "already":
+			// A decision that is refused pays nothing out.
+			return nil
 		case row.IsRefunded && row.Cost > 0 && !accepted:
 			moved, err = j.acceptSource(ctx, queries, key, source, row)
 			return err

@@ -112,6 +112,53 @@ func TestARefundToTheSourceIsAcceptedInTheTransactionOfTheRefund(t *testing.T) {
 	w.assertRefundsSound()
 }
 
+// The operation of a job's refund is forgotten once its time has passed. Its number says for ever that it was accepted: a job
+// may be reset or asked again months later.
+func TestARefundToTheSourceIsKnownAgainAfterItsOperationIsPurged(t *testing.T) {
+	t.Parallel()
+	w, _, r, _ := newRefundWorld(t, 4)
+	for _, call := range refundingCalls {
+		for _, state := range refundStates {
+			orderID := w.order(account, 1000, 100)
+			job := w.sourced(orderID)
+			first := w.callSource(call, job)
+			require.Equal(t, activities.SourceRefund{RefundID: job.refund.RefundID}, first.Source)
+			w.bring(r, job.refund, state)
+			_, err := w.admin.Exec(t.Context(), `UPDATE reclaim.operations SET expires_at = clock_timestamp() - interval '1 minute'
+				WHERE kind = 'refund'`)
+			require.NoError(t, err)
+			_, err = w.store.PurgeOperations(t.Context(), 100)
+			require.NoError(t, err)
+			require.Empty(t, w.lines("SELECT key FROM reclaim.operations WHERE kind = 'refund'"))
+
+			where := fmt.Sprint(call, " of one that is ", state)
+			entries, story, stands := w.entries(job.key), w.story(job.key), w.standsAs(job.refund)
+			again := w.callSource(call, job)
+			assert.Equal(t, activities.Already, again.Verdict, where)
+			assert.Equal(t, first.Source, again.Source, where)
+			// The statement itself knows it too, whatever else is asked under the job's key.
+			for _, credits := range []int64{40, 1} {
+				row, err := w.store.AcceptRefund(t.Context(), db.AcceptRefundParams{
+					TenantID: tenant, RefundID: job.refund.RefundID, OrderID: orderID, JobID: &job.key.JobID,
+					AccountID: &job.source.Account, Key: contract.JobRefundKey(job.key.JobID), Credits: &credits,
+					Fingerprint: fmt.Sprint("f", credits), Reason: "once more", RetentionUs: 1, NotAfter: w.store.NotAfter(),
+				})
+				require.NoError(t, err, where)
+				assert.Equal(t, []any{"already", job.refund.RefundID, string(state), int64(400), int64(40)},
+					[]any{row.Answer, row.RefundID, row.State, row.Amount, row.Credits}, where)
+			}
+			assert.Equal(t, entries, w.entries(job.key), where)
+			assert.Equal(t, story, w.story(job.key), where)
+			assert.Equal(t, stands, w.standsAs(job.refund), where)
+			assert.Empty(t, w.lines("SELECT key FROM reclaim.operations WHERE kind = 'refund'"), where)
+			assert.Len(t, w.lines("SELECT kind FROM reclaim.outbox WHERE subject_id = $1", job.refund.RefundID), 1, where)
+		}
+	}
+	// Without their operations they are not held against them.
+	assert.Empty(t, w.auditRefunds(tenant))
+	w.assertSound()
+}
+
 func TestARefusedRefundToTheSourceLeavesTheCredits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)

@@ -116,7 +116,7 @@ func hasHadItsTime(row db.GetRefundRow) bool {
 
 // step sends the refund or looks it up, whichever is due.
 func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel) error {
-	refund, caps := row.ReclaimRefund, far.Capabilities()
+	refund := row.ReclaimRefund
 	state := contract.RefundState(refund.State)
 	if state == contract.RefundAccepted || state == contract.RefundUnknown && refund.ResendRequested {
 		if sent, err := r.send(ctx, key, row, far); sent || err != nil {
@@ -126,8 +126,24 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 	if refund.NextLookAt != nil && row.Now.Before(*refund.NextLookAt) && !hasHadItsTime(row) {
 		return nil
 	}
-	asked := channelRefund(row)
-	evidence := channel.Evidence{Outcome: channel.OutcomeUnknown, Code: "no_look_up",
+	evidence, applied, err := r.lookUp(ctx, key, row, far)
+	if err != nil || applied.State != contract.RefundUnknown || hasHadItsTime(row) {
+		return err
+	}
+	// Not found, once a look-up would find it, means that the number never arrived: it may be sent again while the channel
+	// honours it. A channel that cannot be asked is asked by sending the same number.
+	if evidence.Outcome == channel.OutcomeNotFound || evidence.Code == "no_look_up" {
+		_, err = r.send(ctx, key, row, far)
+	}
+	return err
+}
+
+// lookUp asks the channel about the refund and applies what it says.
+func (r *Refunds) lookUp(
+	ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel,
+) (evidence channel.Evidence, applied AppliedEvidence, err error) {
+	refund, caps, asked := row.ReclaimRefund, far.Capabilities(), channelRefund(row)
+	evidence = channel.Evidence{Outcome: channel.OutcomeUnknown, Code: "no_look_up",
 		Detail: "the channel cannot look a refund up without its own reference"}
 	if caps.QueryByNumber || asked.Reference != "" {
 		evidence = observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Query(ctx, asked) })
@@ -143,18 +159,33 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 	}
 	pauses := caps.Poll
 	pause := max(pauses[min(int(refund.LookCount), len(pauses)-1)], caps.MinSpacing)
-	applied, err := r.apply(ctx, r.store.Queries, key, Observation{
+	applied, err = r.apply(ctx, r.store.Queries, key, Observation{
 		Source: SourceQuery, Evidence: evidence, Reversible: caps.Reversible, NextLook: pause,
 	})
-	if err != nil || applied.State != contract.RefundUnknown || hasHadItsTime(row) {
-		return err
+	return evidence, applied, err
+}
+
+// LookUpRefund asks the channel once about a refund that was sent, in whatever state it is and whenever the next look-up is
+// due, and answers with its row. Where the channel is not configured, the row is all that there is.
+func (r *Refunds) LookUpRefund(ctx context.Context, key contract.RefundKey) (RefundRow, error) {
+	if err := ownRefund(ctx, key); err != nil {
+		return RefundRow{}, err
 	}
-	// Not found, once a look-up would find it, means that the number never arrived: it may be sent again while the channel
-	// honours it. A channel that cannot be asked is asked by sending the same number.
-	if evidence.Outcome == channel.OutcomeNotFound || evidence.Code == "no_look_up" {
-		_, err = r.send(ctx, key, row, far)
+	row, err := r.read(ctx, r.store.Queries, key)
+	if err != nil {
+		return RefundRow{}, err
 	}
-	return err
+	far, err := r.channels.Get(row.Channel, key.Tenant)
+	if err == nil && row.ReclaimRefund.FirstSentAt != nil {
+		stop := beat(ctx)
+		defer stop()
+		if _, _, err := r.lookUp(ctx, key, row, far); err != nil {
+			return RefundRow{}, err
+		}
+		row, err = r.read(ctx, r.store.Queries, key)
+		return refundRowOf(row), err
+	}
+	return refundRowOf(row), nil
 }
 
 // send commits that sending begins, asks the channel, and applies its answer. A number that the channel no longer honours
@@ -175,11 +206,32 @@ func (r *Refunds) send(
 	}
 	asked := channelRefund(row)
 	evidence := observe(ctx, func(ctx context.Context) (channel.Evidence, error) { return far.Submit(ctx, asked) })
-	_, err = r.apply(ctx, r.store.Queries, key, Observation{
+	return true, r.keep(ctx, key, Observation{
 		Source: SourceCreate, Evidence: evidence, Reversible: caps.Reversible,
 		Refusal: evidence.Outcome == channel.OutcomeFailed && evidence.Reference == "",
 	})
-	return true, err
+}
+
+// keepFor is how long an answer to sending is tried to be applied. It is given once: a refusal that is lost could not be told
+// later from one of a number that was sent again.
+const keepFor = 20 * time.Second
+
+// keep applies an answer to sending, also where the attempt is canceled meanwhile or Postgres is away for a moment.
+func (r *Refunds) keep(ctx context.Context, key contract.RefundKey, o Observation) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepFor)
+	defer cancel()
+	for {
+		_, err := r.apply(ctx, r.store.Queries, key, o)
+		fault, ok := errors.AsType[*temporal.ApplicationError](err)
+		if !ok || fault.NonRetryable() {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 // resendWithin is how long after its first use a number may be sent again: somewhat less than the channel honours it, for

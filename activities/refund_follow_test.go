@@ -275,7 +275,16 @@ func TestC11_WithoutANumberThatIsHonouredNothingIsSentTwice(t *testing.T) {
 	assert.Equal(t, [2]int{1, 0}, b.calls())
 	assert.Equal(t, 1, b.moved[key.RefundID])
 	assert.Equal(t, "no_look_up", answer.Row.LastCode, "it says why nothing is known")
+	assert.True(t, answer.Row.NeedsReview, "its run is told that a person is asked")
+	assert.True(t, w.refund(key).NeedsReview)
 	assert.Equal(t, moneyOf{"unknown", []string{"payout -4"}, [4]int64{10, 0, 4, 0}, 1_000_000 - 4}, w.moneyOf(key))
+
+	// The channel's own report settles it, however late, and no person is asked any more.
+	b.noticeOf(w.says(key, channel.OutcomeSucceeded))
+	assert.Equal(t, activities.AppliedEvidence{Verdict: activities.Applied, State: contract.RefundSucceeded}, w.take(r).Applied)
+	assert.Equal(t, moneyOf{"succeeded", []string{"payout -4"}, [4]int64{0, 10, 0, 4}, 1_000_000 - 4}, w.moneyOf(key))
+	assert.False(t, w.refund(key).NeedsReview)
+	assert.Equal(t, [2]int{1, 0}, b.calls())
 	w.assertRefundsSound()
 }
 

@@ -58,6 +58,8 @@ func (m *refundModel) observe(e channel.Evidence) (activities.Verdict, string) {
 		why = "refund_never_sent"
 	case e.Outcome == channel.OutcomeSucceeded && m.state == contract.RefundFailed:
 		why = "success_after_failure"
+	case e.Outcome == channel.OutcomePending && m.state == contract.RefundFailed && m.ref == "":
+		why = "pending_after_failure"
 	case e.Outcome == channel.OutcomeNotFound && (m.state == contract.RefundPending || m.state == contract.RefundSucceeded):
 		why = "reference_lost"
 	case e.Outcome == channel.OutcomePending && m.state == contract.RefundUnknown:
@@ -223,6 +225,10 @@ func (h happening) evidence(key contract.RefundKey, orderID string) channel.Evid
 	e := h.message.evidence(key, orderID)
 	if h.flaw >= 0 {
 		flaws[h.flaw].spoil(&e)
+		if e.Reference == "re-other" {
+			// One reference for all of them would be another refund's.
+			e.Reference += key.RefundID
+		}
 	}
 	return e
 }

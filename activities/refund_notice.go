@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,33 +24,32 @@ type NoticeRequest struct {
 	Notice contract.ChannelNotice `json:"notice"`
 }
 
-// ApplyNotice applies what a notice says of the refund and answers with its row.
-func (r *Refunds) ApplyNotice(ctx context.Context, q NoticeRequest) (RefundRow, error) {
+// AppliedNotice is the refund as it stands. News is true where its row does not say what the notice says.
+type AppliedNotice struct {
+	RefundRow
+	News bool `json:"news,omitempty"`
+}
+
+// ApplyNotice holds the content of a channel-notice signal against the row. What a channel reports is committed before its
+// run is told, so there is no news in it; a signal itself carries no signature, and what only it says is looked up.
+func (r *Refunds) ApplyNotice(ctx context.Context, q NoticeRequest) (AppliedNotice, error) {
 	if err := ownRefund(ctx, q.RefundKey); err != nil {
-		return RefundRow{}, err
+		return AppliedNotice{}, err
 	}
 	row, err := r.read(ctx, r.store.Queries, q.RefundKey)
 	if err != nil {
-		return RefundRow{}, err
+		return AppliedNotice{}, err
 	}
-	reversible := false
-	if far, err := r.channels.Named(row.Channel); err == nil {
-		reversible = far.Capabilities().Reversible
+	heard := AppliedNotice{RefundRow: refundRowOf(row)}
+	switch state := heard.State; q.Notice.Outcome {
+	case contract.NoticeSucceeded:
+		heard.News = state != contract.RefundSucceeded && state != contract.RefundReversed
+	case contract.NoticeFailed:
+		heard.News = state != contract.RefundFailed && state != contract.RefundReversed && state != contract.RefundCanceled
+	default:
+		heard.News = state == contract.RefundAccepted || state == contract.RefundUnknown || state == contract.RefundCanceled
 	}
-	n := q.Notice
-	if _, err := r.apply(ctx, r.store.Queries, q.RefundKey, Observation{
-		Source: SourceNotice, Reversible: reversible,
-		Evidence: channel.Evidence{
-			Outcome: channel.Outcome(n.Outcome), Number: n.Number, Reference: n.ChannelRef, Payment: n.Payment,
-			Amount: n.Amount, Currency: n.Currency, Code: n.Code, Detail: n.ID, ObservedAt: n.ObservedAt,
-		},
-	}); err != nil {
-		return RefundRow{}, err
-	}
-	if row, err = r.read(ctx, r.store.Queries, q.RefundKey); err != nil {
-		return RefundRow{}, err
-	}
-	return refundRowOf(row), nil
+	return heard, nil
 }
 
 // TakenNotice is how a webhook went. Refund is empty where it was about none of ours: IssueID then names the issue that was
@@ -99,14 +99,17 @@ func (r *Refunds) TakeNotice(
 
 func (r *Refunds) ownerOf(ctx context.Context, name string, e *channel.Evidence) (contract.RefundKey, error) {
 	if e.Number != "" {
-		row, err := r.store.GetRefundByNumber(ctx, e.Number)
-		if err != nil || row.Channel != name {
-			return contract.RefundKey{}, errors.Join(err, pgx.ErrNoRows)
+		if !contract.ValidRefundNumber(e.Number) {
+			return contract.RefundKey{}, pgx.ErrNoRows
 		}
-		return contract.RefundKey{Tenant: row.TenantID, RefundID: row.RefundID}, nil
+		row, err := r.store.GetRefundByNumber(ctx, e.Number)
+		if err == nil && row.Channel != name {
+			err = pgx.ErrNoRows
+		}
+		return contract.RefundKey{Tenant: row.TenantID, RefundID: row.RefundID}, err
 	}
 	row, err := r.store.FindRefundTenant(ctx, db.FindRefundTenantParams{
-		Channel: name, Payments: paymentNames(e), ChannelRef: e.Reference,
+		Channel: name, Payments: paymentNames(e), ChannelRef: contract.Clip(e.Reference, 200),
 	})
 	if err == nil {
 		// The evidence is compared with our name of the payment.
@@ -117,25 +120,29 @@ func (r *Refunds) ownerOf(ctx context.Context, name string, e *channel.Evidence)
 
 // paymentNames are those by which an order may know the payment.
 func paymentNames(e *channel.Evidence) []string {
-	if e.PaymentAlias == "" {
-		return []string{e.Payment}
+	names := []string{contract.Clip(e.Payment, 200)}
+	if e.PaymentAlias != "" {
+		names = append(names, contract.Clip(e.PaymentAlias, 200))
 	}
-	return []string{e.Payment, e.PaymentAlias}
+	return names
 }
 
-// UnassignedTenant holds the issues of messages that belong to no tenant's order.
-const UnassignedTenant = "unassigned"
-
-// openUnknownRefund keeps a verified message about a refund that is not known here: money may have moved without us.
+// openUnknownRefund keeps a verified message about a refund that is not known here: money may have moved without us. The
+// tenant is told whose order the payment bought, if it is one, and only if the channel is for that tenant: any tenant may
+// name any payment in an order.
 func (r *Refunds) openUnknownRefund(ctx context.Context, name string, notice channel.Notice) (TakenNotice, error) {
 	e := notice.Evidence
-	tenant := UnassignedTenant
-	owner, err := r.store.FindPaymentTenant(ctx, db.FindPaymentTenantParams{Channel: name, Payments: paymentNames(e)})
-	switch {
-	case err == nil:
-		tenant = owner
-	case !errors.Is(err, pgx.ErrNoRows):
+	owners, err := r.store.ListPaymentTenants(ctx, db.ListPaymentTenantsParams{Channel: name, Payments: paymentNames(e)})
+	if err != nil {
 		return TakenNotice{}, schema.Classify("find the order that a notice is about", err)
+	}
+	owners = slices.DeleteFunc(owners, func(tenant string) bool {
+		_, err := r.channels.Get(name, tenant)
+		return err != nil
+	})
+	tenant := contract.UnassignedTenant
+	if len(owners) == 1 {
+		tenant = owners[0]
 	}
 	sum := sha256.Sum256([]byte(name + "|" + e.Number + "|" + e.Reference + "|" + e.Payment + "|" + string(e.Outcome)))
 	id := "unknown_refund:" + hex.EncodeToString(sum[:8])

@@ -111,11 +111,11 @@ func TestC61_ANoticeAboutAnUnknownRefundOpensAnIssue(t *testing.T) {
 		{"unknown number of a known payment", func(e *channel.Evidence) { e.Number = "rf_none" }, tenant},
 		{"made elsewhere", func(e *channel.Evidence) { e.Number, e.Reference = "", "re-dashboard" }, tenant},
 		{"neither number nor reference", func(e *channel.Evidence) { e.Number, e.Reference = "", "" }, tenant},
-		{"nothing known", func(e *channel.Evidence) { e.Number, e.Payment, e.Reference = "rf_none", "pay-none", "re-none" }, activities.UnassignedTenant},
-		{"nothing at all", func(e *channel.Evidence) { *e = channel.Evidence{Outcome: channel.OutcomeFailed} }, activities.UnassignedTenant},
+		{"nothing known", func(e *channel.Evidence) { e.Number, e.Payment, e.Reference = "rf_none", "pay-none", "re-none" }, contract.UnassignedTenant},
+		{"nothing at all", func(e *channel.Evidence) { *e = channel.Evidence{Outcome: channel.OutcomeFailed} }, contract.UnassignedTenant},
 		{"another channel's number", func(e *channel.Evidence) {
 			*e = w.says(theirs, channel.OutcomeFailed)
-		}, activities.UnassignedTenant},
+		}, contract.UnassignedTenant},
 	} {
 		before := len(w.issues(test.tenant, bankName))
 		b.noticeOf(with(full, test.change))
@@ -204,26 +204,5 @@ func TestANoticeWhoseReplyIsLostOrThatComesTwiceAtOnceTakesEffectOnce(t *testing
 	}
 	group.Wait()
 	assert.Len(t, w.issues(tenant, bankName), 1)
-	w.assertRefundsSound()
-}
-
-func TestASignalledNoticeIsAppliedAsEvidence(t *testing.T) {
-	t.Parallel()
-	w, _, r, orderID := newRefundWorld(t, 4)
-	key := w.inState(r, orderID, contract.RefundPending)
-	row, err := r.ApplyNotice(t.Context(), activities.NoticeRequest{RefundKey: key, Notice: contract.ChannelNotice{
-		Outcome: contract.NoticeSucceeded, ChannelRef: reference(key.RefundID), Amount: 10, Currency: "EUR",
-	}})
-	require.NoError(t, err)
-	assert.Equal(t, contract.RefundSucceeded, row.State)
-	row, err = r.ApplyNotice(t.Context(), activities.NoticeRequest{RefundKey: key, Notice: contract.ChannelNotice{Outcome: contract.NoticeFailed}})
-	require.NoError(t, err)
-	assert.Equal(t, contract.RefundReversed, row.State, "the bank takes refunds back")
-	without := activities.NewRefunds(w.store, channel.NewSet(nil))
-	other := w.inState(r, orderID, contract.RefundSucceeded)
-	row, err = without.ApplyNotice(t.Context(), activities.NoticeRequest{RefundKey: other, Notice: contract.ChannelNotice{Outcome: contract.NoticeFailed}})
-	require.NoError(t, err)
-	assert.Equal(t, contract.RefundSucceeded, row.State, "of a channel that is not known here nothing is taken back")
-	assert.True(t, row.NeedsReview)
 	w.assertRefundsSound()
 }

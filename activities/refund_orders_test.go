@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,9 @@ type message struct {
 	code string
 }
 
+// oneSecond is when the channel says that it all happened. Its times are no finer, so nothing can be put in order by them.
+var oneSecond = time.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
+
 // evidence is what the message says: a settlement line has no number, a notice no payment, and what is not known nothing.
 func (m message) evidence(key contract.RefundKey, orderID string) channel.Evidence {
 	e := channel.Evidence{
@@ -36,6 +40,7 @@ func (m message) evidence(key contract.RefundKey, orderID string) channel.Eviden
 	if m.outcome == channel.OutcomeUnknown || m.outcome == channel.OutcomeNotFound {
 		e = channel.Evidence{Outcome: e.Outcome, Code: e.Code}
 	}
+	e.ObservedAt = oneSecond
 	switch m.source {
 	case activities.SourceCreate:
 		e.Sends = 1

@@ -170,7 +170,24 @@ func TestC65_ADecisionThatDoesNotNameThisRefundIsRefused(t *testing.T) {
 	t.Parallel()
 	w, _, r, orderID := newRefundWorld(t, 4)
 	key := w.inState(r, orderID, contract.RefundPending)
-	before := w.moneyOf(key)
+	// By update a refusal is told to whoever asked and leaves no trace: no event, no decision, and nothing moved.
+	type all struct {
+		refund  standsAs
+		order   db.ReclaimOrder
+		account db.ReclaimAccount
+		entries []string
+	}
+	stand := func() (a all) {
+		a.refund = w.standsAs(key)
+		var err error
+		a.order, err = w.store.GetOrder(t.Context(), db.GetOrderParams{TenantID: tenant, OrderID: orderID})
+		require.NoError(t, err)
+		a.account, err = w.store.GetAccount(t.Context(), db.GetAccountParams{TenantID: tenant, AccountID: account})
+		require.NoError(t, err)
+		a.entries = w.lines("SELECT type || ' ' || amount FROM reclaim.ledger_entries ORDER BY account_id, seq")
+		return a
+	}
+	before := stand()
 	for name, spoil := range map[string]func(*contract.RefundResolution){
 		"number":     func(d *contract.RefundResolution) { d.Number = "rf_other" },
 		"amount":     func(d *contract.RefundResolution) { d.Amount = 100 },
@@ -181,12 +198,14 @@ func TestC65_ADecisionThatDoesNotNameThisRefundIsRefused(t *testing.T) {
 			d := decide(fmt.Sprint("d-", name, i), key, action)
 			spoil(&d)
 			answer := w.resolve(r, key, d)
+			assert.Equal(t, activities.Refused, answer.Verdict, name)
 			assert.Equal(t, activities.WhyEvidenceMismatch, answer.Why, name)
 			assert.Contains(t, answer.Refusal, "the "+name+" ", name)
 			assert.Contains(t, answer.Refusal, "is not this refund's", name)
+			assert.Equal(t, before, stand(), "%s of the wrong %s", action, name)
 		}
 	}
-	assert.Equal(t, before, w.moneyOf(key))
+	assert.Empty(t, before.refund.decided)
 	assert.Empty(t, w.issues(tenant, key.RefundID), "a slip is no contradiction of the channel's")
 	d := decide("d-1", key, contract.ActionSettle)
 	d.Currency, d.Number = "EUR", ""

@@ -117,16 +117,8 @@ func takeNotices(
 	if err != nil {
 		return nil, fmt.Errorf("listen on RECLAIM_LISTEN: %w", err)
 	}
-	tell := func(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		_, err := temporal.SignalWithStartWorkflow(ctx, contract.RefundWorkflowID(key.Tenant, key.RefundID),
-			contract.ChannelNoticeSignal, notice, client.StartWorkflowOptions{TaskQueue: taskQueue},
-			contract.ChannelRefundWorkflow, key)
-		return err
-	}
 	server := &http.Server{
-		Handler: notices.Handler(refunds, tell, logger), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+		Handler: notices.Handler(refunds, notices.TellRun(temporal, taskQueue), logger), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 	}
 	go func() {

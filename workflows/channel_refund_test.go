@@ -645,6 +645,38 @@ func TestARefundsBadInputIsRefusedBeforeAnything(t *testing.T) {
 	}
 }
 
+// A signal carries no signature: what only it says is looked up at the channel, whose answer counts.
+func TestANoticeThatOnlyASignalKnowsIsLookedUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		look says
+		want contract.RefundState
+	}{
+		"the channel says so too": {confirmed, contract.RefundSucceeded},
+		"the channel says no":     {refused, contract.RefundFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newRefundStage(t, noAnswer, noAnswer)
+			s.refunds.claims = true
+			s.at(15*time.Second, func() {
+				s.refunds.looks = []says{c.look}
+				s.signal(contract.ChannelNoticeSignal, notice(contract.NoticeSucceeded))
+			})
+			s.run()
+			assert.Equal(t, c.want, s.result.State)
+			assert.Less(t, s.elapsed(), 20*time.Second, "at once, not at the next look")
+		})
+	}
+	t.Run("after the end", func(t *testing.T) {
+		s := newRefundStage(t, noAnswer, confirmed).closed(contract.RefundSucceeded)
+		s.refunds.claims = true
+		s.at(0, func() { s.signal(contract.ChannelNoticeSignal, notice(contract.NoticeFailed)) })
+		s.run()
+		assert.Equal(t, contract.RefundSucceeded, s.result.State)
+		assert.Empty(t, s.history(contract.AttributeAttention))
+		assert.Contains(t, s.refunds.calls, "LookUpRefund")
+	})
+}
+
 // Whoever starts a run with a broken input and a message meant the refund that the id names: the message is not lost.
 func TestARefundsBadInputLosesNoMessage(t *testing.T) {
 	for name, input := range map[string]any{"no input": nil, "another refund's": contract.RefundKey{Tenant: "acme", RefundID: "rf2"}} {

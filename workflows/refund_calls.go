@@ -15,10 +15,19 @@ func readRefund(ctx workflow.Context, key contract.RefundKey) (row activities.Re
 	return row, err
 }
 
-// applyNotice takes a notice to Postgres and obeys the row.
+// applyNotice holds a notice against the row and obeys that. What the row does not say, the channel is asked about.
 func (r *channelRefund) applyNotice(ctx workflow.Context, notice contract.ChannelNotice) {
 	request := activities.NoticeRequest{RefundKey: r.key, Notice: notice}
-	ask(ctx, r.calls, refundActivities.ApplyNotice, request, func(row activities.RefundRow) { r.obey(ctx, row) })
+	heard := ask(ctx, r.calls, refundActivities.ApplyNotice, request, func(heard activities.AppliedNotice) { r.obey(ctx, heard.RefundRow) })
+	if !heard.News {
+		return
+	}
+	var row activities.RefundRow
+	if err := workflow.ExecuteActivity(followCall(ctx, r.row), refundActivities.LookUpRefund, r.key).Get(ctx, &row); err != nil {
+		workflow.GetLogger(ctx).Error("A refund could not be looked up after a notice", "error", err)
+		return
+	}
+	r.obey(ctx, row)
 }
 
 // resolveRefund takes a decision to Postgres and obeys the row. A decision that goes on with the refund ends the waiting for

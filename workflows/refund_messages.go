@@ -11,8 +11,8 @@ import (
 // listen registers every handler, so that the Web UI lists them with their meaning from the first moment on.
 func (r *channelRefund) listen(ctx workflow.Context, badInput error) error {
 	r.notices = workflow.GetSignalChannelWithOptions(ctx, contract.ChannelNoticeSignal, workflow.SignalChannelOptions{
-		Description: "What the channel sent, once it is verified: " +
-			`{"outcome":"pending|succeeded|failed","channelRef":"…","amount":1,"currency":"…","code":"…"}`,
+		Description: "The channel sent something: the row is read, and the channel is asked where that does not say the same: " +
+			`{"outcome":"pending|succeeded|failed"}`,
 	})
 	r.resolutions = workflow.GetSignalChannelWithOptions(ctx, contract.ResolveMessage, workflow.SignalChannelOptions{
 		Description: "A person's decision, each under an id of its own: " +

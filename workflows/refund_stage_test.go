@@ -21,7 +21,8 @@ import (
 var _ = []interface {
 	ReadRefund(context.Context, contract.RefundKey) (activities.RefundRow, error)
 	FollowRefund(context.Context, activities.FollowRequest) (activities.FollowAnswer, error)
-	ApplyNotice(context.Context, activities.NoticeRequest) (activities.RefundRow, error)
+	ApplyNotice(context.Context, activities.NoticeRequest) (activities.AppliedNotice, error)
+	LookUpRefund(context.Context, contract.RefundKey) (activities.RefundRow, error)
 	ResolveRefund(context.Context, activities.ResolveRefundRequest) (activities.ResolveRefundAnswer, error)
 }{(*activities.Refunds)(nil), (*fakeRefunds)(nil)}
 
@@ -52,15 +53,29 @@ type fakeRefunds struct {
 	book           *refundBook
 	submits, looks []says
 	resolved       []activities.ResolveRefundRequest
+	// claims is set where signalled notices say what nothing else does.
+	claims bool
 }
 
 func (f *fakeRefunds) ReadRefund(_ context.Context, _ contract.RefundKey) (activities.RefundRow, error) {
 	return guardWith(f, "ReadRefund", f.book.read)
 }
 
-func (f *fakeRefunds) ApplyNotice(_ context.Context, q activities.NoticeRequest) (activities.RefundRow, error) {
-	return guardWith(f, "ApplyNotice", func() (activities.RefundRow, error) {
-		f.book.apply(channel.Outcome(q.Notice.Outcome), q.Notice.Code, q.Notice.ChannelRef)
+// ApplyNotice plays the door too, which commits what a channel reports before the run is told. What is only claimed came by no
+// door.
+func (f *fakeRefunds) ApplyNotice(_ context.Context, q activities.NoticeRequest) (heard activities.AppliedNotice, err error) {
+	heard.RefundRow, err = guardWith(f, "ApplyNotice", func() (activities.RefundRow, error) {
+		if heard.News = f.claims; !f.claims {
+			f.book.apply(channel.Outcome(q.Notice.Outcome), q.Notice.Code, q.Notice.ChannelRef)
+		}
+		return f.book.read()
+	})
+	return heard, err
+}
+
+func (f *fakeRefunds) LookUpRefund(_ context.Context, _ contract.RefundKey) (activities.RefundRow, error) {
+	return guardWith(f, "LookUpRefund", func() (activities.RefundRow, error) {
+		f.asks("look", func(time.Duration) {})
 		return f.book.read()
 	})
 }
@@ -268,6 +283,9 @@ func (p *followerOut) UpsertTypedSearchAttributes(ctx workflow.Context, updates 
 }
 
 func (p *followerOut) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	if name == "LookUpRefund" {
+		return p.Next.ExecuteActivity(ctx, name, args...)
+	}
 	s, request := p.stage, args[0].(activities.FollowRequest)
 	f := &follow{key: request.RefundKey, known: request.Known, options: workflow.GetActivityOptions(ctx), played: played{inFlight: true}}
 	s.follows = append(s.follows, f)

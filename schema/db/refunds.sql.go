@@ -181,25 +181,6 @@ func (q *Queries) ExtendRefund(ctx context.Context, arg ExtendRefundParams) erro
 	return err
 }
 
-const findPaymentTenant = `-- name: FindPaymentTenant :one
-SELECT tenant_id FROM reclaim.orders
-WHERE channel = $1 AND channel_payment_id = ANY ($2::text[])
-LIMIT 1
-`
-
-type FindPaymentTenantParams struct {
-	Channel  string
-	Payments []string
-}
-
-// Whose order a channel's payment bought, by any of its names.
-func (q *Queries) FindPaymentTenant(ctx context.Context, arg FindPaymentTenantParams) (string, error) {
-	row := q.db.QueryRow(ctx, findPaymentTenant, arg.Channel, arg.Payments)
-	var tenant_id string
-	err := row.Scan(&tenant_id)
-	return tenant_id, err
-}
-
 const findRefundTenant = `-- name: FindRefundTenant :one
 SELECT refunds.tenant_id, refunds.refund_id, orders.channel_payment_id AS payment
 FROM reclaim.refunds JOIN reclaim.orders USING (tenant_id, order_id)
@@ -463,6 +444,37 @@ func (q *Queries) ListOrderRefunds(ctx context.Context, arg ListOrderRefundsPara
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listPaymentTenants = `-- name: ListPaymentTenants :many
+SELECT DISTINCT tenant_id FROM reclaim.orders
+WHERE channel = $1 AND channel_payment_id = ANY ($2::text[])
+`
+
+type ListPaymentTenantsParams struct {
+	Channel  string
+	Payments []string
+}
+
+// Whose orders a channel's payment bought, by any of its names.
+func (q *Queries) ListPaymentTenants(ctx context.Context, arg ListPaymentTenantsParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, listPaymentTenants, arg.Channel, arg.Payments)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var tenant_id string
+		if err := rows.Scan(&tenant_id); err != nil {
+			return nil, err
+		}
+		items = append(items, tenant_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

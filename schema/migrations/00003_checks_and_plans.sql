@@ -6,7 +6,9 @@ ALTER TABLE reclaim.accounts
     DROP CONSTRAINT accounts_tenant_id_check,
     DROP CONSTRAINT accounts_account_id_check,
     DROP CONSTRAINT accounts_asset_check,
-    ADD CONSTRAINT accounts_tenant_id_check CHECK (tenant_id ~ '^[A-Za-z0-9._:-]+$' AND octet_length(tenant_id) <= 100),
+    -- 'unassigned' holds the issues of channels' messages that belong to no tenant
+    ADD CONSTRAINT accounts_tenant_id_check
+        CHECK (tenant_id ~ '^[A-Za-z0-9._:-]+$' AND octet_length(tenant_id) <= 100 AND tenant_id <> 'unassigned'),
     ADD CONSTRAINT accounts_account_id_check CHECK (account_id ~ '^[A-Za-z0-9._:-]+$' AND octet_length(account_id) <= 100),
     ADD CONSTRAINT accounts_asset_check CHECK (asset ~ '^[A-Za-z0-9._:-]+$' AND octet_length(asset) <= 100);
 ALTER TABLE reclaim.jobs
@@ -32,3 +34,6 @@ CREATE INDEX refunds_order ON reclaim.refunds (order_id, tenant_id);
 
 -- A channel reports on a payment without knowing its tenant.
 CREATE INDEX orders_payment ON reclaim.orders (channel_payment_id, channel);
+
+-- A reference stands for one refund of its channel.
+CREATE INDEX refunds_reference ON reclaim.refunds (channel_ref) WHERE channel_ref <> '';

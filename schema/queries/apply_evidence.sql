@@ -17,19 +17,23 @@ WITH given AS (
     WHERE refunds.tenant_id = @tenant_id AND refunds.refund_id = @refund_id
     FOR UPDATE
 ), args AS MATERIALIZED (
-    -- A refusal proves something about the request that it answers. Where the number was sent more than once, another may
-    -- have been taken, say under another key of the channel's account.
+    -- A refusal proves something about the request that it answers. Where the number went out more than once, another may
+    -- have been taken, say under another key of the channel's account; and a reference says that one was.
     SELECT given.source, CASE WHEN again.refused THEN 'unknown' ELSE given.outcome END AS outcome, given.number,
         given.channel_ref, given.payment, given.amount, given.currency,
         CASE WHEN again.refused THEN 'refused_when_sent_again: ' || left(given.code, 40) ELSE given.code END AS code,
         given.evidence, given.sends, given.actor, given.observed_at, given.reversible, given.next_look_us,
         given.elsewhere
-    FROM given, refund, LATERAL (SELECT given.refusal AND refund.send_count > 1 AS refused) AS again
+    FROM given, refund, LATERAL (
+        SELECT given.refusal AND (refund.send_count > 1 OR given.sends > 1 OR refund.channel_ref <> '') AS refused) AS again
 ), judged AS MATERIALIZED (
     SELECT refund.*, orders.account_id, clock_timestamp() AS at, CASE
         WHEN args.number <> '' AND args.number <> refund.refund_id
             OR args.payment <> '' AND args.payment <> orders.channel_payment_id
             OR args.channel_ref <> '' AND refund.channel_ref <> '' AND args.channel_ref <> refund.channel_ref
+            OR args.channel_ref <> '' AND refund.channel_ref = '' AND EXISTS (SELECT FROM reclaim.refunds AS other
+                JOIN reclaim.orders AS its ON its.tenant_id = other.tenant_id AND its.order_id = other.order_id
+                WHERE other.channel_ref <> '' AND other.channel_ref = args.channel_ref AND its.channel = orders.channel)
             OR args.currency <> '' AND (args.amount, args.currency) <> (refund.amount, refund.currency)
             THEN 'evidence_mismatch'
         WHEN args.outcome IN ('pending', 'succeeded') AND args.channel_ref = '' AND refund.channel_ref = ''
@@ -38,6 +42,7 @@ WITH given AS (
         WHEN args.outcome IN ('pending', 'succeeded') AND refund.state IN ('accepted', 'canceled')
             THEN 'refund_never_sent'
         WHEN args.outcome = 'failed' AND refund.state = 'accepted' THEN 'refund_never_sent'
+        WHEN args.outcome = 'pending' AND refund.state = 'failed' AND refund.channel_ref = '' THEN 'pending_after_failure'
         WHEN args.elsewhere AND refund.state = 'unknown' THEN 'refunded_elsewhere'
         WHEN args.outcome = 'pending' AND refund.state = 'unknown' THEN 'acknowledge'
         WHEN args.outcome = 'succeeded' AND refund.state IN ('unknown', 'pending') THEN 'settle'

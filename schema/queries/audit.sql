@@ -485,9 +485,10 @@ WITH made AS (
     SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency,
         refund.credits, refund.state, refund.send_count, refund.channel_ref, refund.first_sent_at IS NOT NULL AS has_sent_at,
         refund.succeeded_at IS NOT NULL AS has_succeeded_at, refund.returned_at IS NOT NULL AS has_returned_at,
+        refund.channel_ref <> '' AND count(*) OVER (PARTITION BY bought.channel, refund.channel_ref) > 1 AS shared_reference,
         coalesce(bought.account_id, '') AS account_id, bought.order_id IS NULL AS no_order,
         bought.currency AS right_currency, refund.job_id IS NOT NULL AND job.job_id IS NULL AS no_job,
-        job.account_id AS job_account, coalesce(made.payouts, 0) AS payouts, coalesce(made.returns, 0) AS returns,
+        job.account_id AS job_account, job.is_refunded AS job_refunded, job.cost AS job_cost, coalesce(made.payouts, 0) AS payouts, coalesce(made.returns, 0) AS returns,
         (refund.credits > 0)::integer AS right_payouts,
         (refund.credits > 0 AND refund.state IN ('failed', 'canceled', 'reversed'))::integer AS right_returns,
         told.refund_id IS NOT NULL AS has_issue
@@ -500,13 +501,13 @@ WITH made AS (
 ), judged AS (
     SELECT *,
         no_order OR currency <> right_currency AS bad_order,
-        no_job OR job_account <> account_id AS bad_job,
+        no_job OR job_account <> account_id OR NOT job_refunded OR job_cost <> credits AS bad_job,
         amount NOT BETWEEN 1 AND 9007199254740991 OR credits NOT BETWEEN 0 AND 9007199254740991 AS bad_amount,
         state NOT IN ('accepted', 'unknown', 'pending', 'succeeded', 'failed', 'canceled', 'reversed') AS bad_state,
         (state IN ('accepted', 'canceled')) = has_sent_at OR (send_count > 0) <> has_sent_at AS bad_sent,
         (state IN ('succeeded', 'reversed')) <> has_succeeded_at
             OR (state IN ('failed', 'canceled', 'reversed')) <> has_returned_at AS bad_end,
-        state IN ('pending', 'succeeded', 'reversed') AND channel_ref = '' AS no_reference,
+        state IN ('pending', 'succeeded', 'reversed') AND channel_ref = '' OR shared_reference AS no_reference,
         payouts <> right_payouts OR returns <> right_returns AS bad_entries,
         state = 'reversed' AND NOT has_issue AS no_issue
     FROM compared
@@ -521,8 +522,9 @@ WITH made AS (
     FROM suspect WHERE bad_order
     UNION ALL
     SELECT 'refund_job', tenant_id, account_id, job_id, order_id, refund_id,
-        format('a job on the order''s account %s', account_id),
-        CASE WHEN no_job THEN format('no job %s', job_id) ELSE format('job %s on account %s', job_id, job_account) END
+        format('a refunded job of cost %s on the order''s account %s', credits, account_id),
+        CASE WHEN no_job THEN format('no job %s', job_id) ELSE format('job %s of cost %s on account %s%s', job_id, job_cost,
+            job_account, CASE WHEN job_refunded THEN '' ELSE ', not refunded' END) END
     FROM suspect WHERE bad_job
     UNION ALL
     SELECT 'refund_amount', tenant_id, account_id, job_id, order_id, refund_id,
@@ -548,8 +550,9 @@ WITH made AS (
     FROM suspect WHERE bad_end
     UNION ALL
     SELECT 'refund_reference', tenant_id, account_id, job_id, order_id, refund_id,
-        'the channel''s reference',
-        format('state %s without one', state)
+        'the channel''s reference, and no other refund''s',
+        CASE WHEN shared_reference THEN format('%s, which another refund has too', channel_ref)
+            ELSE format('state %s without one', state) END
     FROM suspect WHERE no_reference
     UNION ALL
     SELECT 'refund_entries', tenant_id, account_id, job_id, order_id, refund_id,

@@ -161,8 +161,7 @@ SELECT * FROM reclaim.refund_events WHERE tenant_id = @tenant_id AND refund_id =
 -- name: ListOrderRefunds :many
 SELECT * FROM reclaim.refunds WHERE tenant_id = @tenant_id AND order_id = @order_id ORDER BY created_at, refund_id;
 
--- name: FindPaymentTenant :one
--- Whose order a channel's payment bought, by any of its names.
-SELECT tenant_id FROM reclaim.orders
-WHERE channel = @channel AND channel_payment_id = ANY (@payments::text[])
-LIMIT 1;
+-- name: ListPaymentTenants :many
+-- Whose orders a channel's payment bought, by any of its names.
+SELECT DISTINCT tenant_id FROM reclaim.orders
+WHERE channel = @channel AND channel_payment_id = ANY (@payments::text[]);

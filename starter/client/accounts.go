@@ -189,7 +189,7 @@ func (c *Client) Adjust(ctx context.Context, m Movement) (Moved, error) {
 
 func checkMovement(m Movement, least int64) error {
 	return together(
-		contract.CheckID("tenant", m.Tenant), contract.CheckID("account", m.Account),
+		contract.CheckOwner(m.Tenant), contract.CheckID("account", m.Account),
 		contract.CheckText("actor", m.Actor, 200), contract.CheckText("key", m.Key, 200),
 		checkAmount(m.Amount, least),
 	)

@@ -29,6 +29,8 @@ type ledger struct {
 	ctx   context.Context
 	store *schema.Store
 	base  *schematest.Database
+	// referenced are the refunds that the channel has given a reference, in order.
+	referenced []string
 }
 
 func newLedger(t *testing.T) *ledger {

@@ -143,7 +143,7 @@ func TestAPersonDecidesAStuckRefund(t *testing.T) {
 			return nil
 		}))
 		assert.Equal(t, []string{id}, lost)
-		answer, err := decide(func(d *contract.RefundResolution) { d.Action = contract.ActionRelease })
+		answer, err := decide(func(d *contract.RefundResolution) { d.Action, d.ChannelRef = contract.ActionRelease, "" })
 		require.NoError(t, err)
 		assert.Equal(t, contract.RefundFailed, answer.State)
 	})

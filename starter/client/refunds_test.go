@@ -125,6 +125,14 @@ func (l *ledger) send(refundID string) {
 	require.Equal(l.t, "applied", answer)
 }
 
+// reference is the channel's for the refund: re_1 for the first that it is asked of, and so on.
+func (l *ledger) reference(refundID string) string {
+	if !slices.Contains(l.referenced, refundID) {
+		l.referenced = append(l.referenced, refundID)
+	}
+	return fmt.Sprint("re_", slices.Index(l.referenced, refundID)+1)
+}
+
 // hears applies what is observed of a refund.
 func (l *ledger) hears(refundID, source, outcome, code string) db.ApplyEvidenceRow {
 	l.t.Helper()
@@ -134,7 +142,8 @@ func (l *ledger) hears(refundID, source, outcome, code string) db.ApplyEvidenceR
 		TenantID: "acme", RefundID: refundID, Source: source, Outcome: outcome, Code: code, Reversible: true, NextLookUs: 60e6,
 	}
 	if outcome == "pending" || outcome == "succeeded" {
-		evidence.ChannelRef, evidence.Amount, evidence.Currency = "re_1", refund.ReclaimRefund.Amount, refund.ReclaimRefund.Currency
+		evidence.ChannelRef = l.reference(refundID)
+		evidence.Amount, evidence.Currency = refund.ReclaimRefund.Amount, refund.ReclaimRefund.Currency
 	}
 	row, err := l.store.ApplyEvidence(l.ctx, evidence)
 	require.NoError(l.t, err)

@@ -218,16 +218,9 @@ func (w *world) startRelay(temporal client.Client) (stop func()) {
 
 // openDoor takes channels' notices as a worker process does.
 func (w *world) openDoor() (closeIt func()) {
-	server := httptest.NewServer(notices.Handler(activities.NewRefunds(w.store, w.channels), w.tell, zap.NewNop()))
+	server := httptest.NewServer(notices.Handler(activities.NewRefunds(w.store, w.channels), notices.TellRun(w.temporal, w.queue), zap.NewNop()))
 	w.door = server.URL
 	return server.Close
-}
-
-// tell signals a refund's run, which is started where there is none.
-func (w *world) tell(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice) error {
-	_, err := w.temporal.SignalWithStartWorkflow(ctx, contract.RefundWorkflowID(key.Tenant, key.RefundID),
-		contract.ChannelNoticeSignal, notice, client.StartWorkflowOptions{TaskQueue: w.queue}, contract.ChannelRefundWorkflow, key)
-	return err
 }
 
 // asker returns the client that a product would use.

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
 	"github.com/reclaimhq/reclaim/activities"
@@ -25,10 +27,30 @@ type Taker interface {
 	TakeNotice(ctx context.Context, channel string, header http.Header, body []byte, now time.Time) (activities.TakenNotice, error)
 }
 
-// Teller tells a refund's run of what was applied. The row has it already: a run that is not told finds it at its next look.
-type Teller func(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice) error
+// Teller tells a refund's run of what was applied. One that has ended is started again only where there is news.
+type Teller func(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice, news bool) error
 
-// Handler takes notices. It answers 2xx only once everything that the message means is committed: 200 where it was applied
+// TellRun tells the refund's run by signal. Where there is news and the run has ended, one is started on the task queue, so
+// that its record shows what came late.
+func TellRun(temporal client.Client, taskQueue string) Teller {
+	return func(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice, news bool) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		id := contract.RefundWorkflowID(key.Tenant, key.RefundID)
+		if !news {
+			err := temporal.SignalWorkflow(ctx, id, "", contract.ChannelNoticeSignal, notice)
+			if _, ended := errors.AsType[*serviceerror.NotFound](err); ended {
+				return nil
+			}
+			return err
+		}
+		_, err := temporal.SignalWithStartWorkflow(ctx, id, contract.ChannelNoticeSignal, notice,
+			client.StartWorkflowOptions{TaskQueue: taskQueue}, contract.ChannelRefundWorkflow, key)
+		return err
+	}
+}
+
+// Handler takes notices. It answers 2xx only once everything that the message means is committed and told: 200 where it was applied
 // or is about nothing of ours, 202 where an issue was opened; 4xx, with a problem as RFC 9457 has it, where it is not
 // accepted; and 5xx where the channel should send it again.
 func Handler(taker Taker, tell Teller, logger *zap.Logger) http.Handler {
@@ -70,10 +92,13 @@ func Handler(taker Taker, tell Teller, logger *zap.Logger) http.Handler {
 			w.WriteHeader(http.StatusAccepted)
 			return
 		}
-		if taken.Refund.RefundID != "" && taken.Applied.Verdict != activities.Already {
-			if err := tell(r.Context(), taken.Refund, taken.Notice); err != nil {
-				logger.Warn("a refund could not be told of its notice; it finds it at its next look",
+		if taken.Refund.RefundID != "" {
+			// A repeated notice is told too: whoever took the first may have died before it told the run.
+			if err := tell(r.Context(), taken.Refund, taken.Notice, taken.Applied.Verdict != activities.Already); err != nil {
+				logger.Error("a refund could not be told of its notice; the channel sends it again",
 					zap.String("refund", taken.Refund.RefundID), zap.Error(err))
+				problem(w, http.StatusServiceUnavailable, string(contract.CodeUnavailable), "send it again later")
+				return
 			}
 		}
 		w.WriteHeader(http.StatusOK)

@@ -23,6 +23,9 @@ const (
 	StatusQuery = "status"
 )
 
+// UnassignedTenant holds the issues of channels' messages that belong to no one tenant's order. It can have no account.
+const UnassignedTenant = "unassigned"
+
 // Keyword search attributes of Reclaim's workflows. A namespace must have all of them. ReclaimRefund and ReclaimOrder are
 // for channel refunds: registered ahead of them, since a workflow that sets an unknown one is stuck.
 const (

@@ -112,8 +112,9 @@ type Order struct {
 // Check applies the rules of an order. The error has code BadInput and names each field at fault.
 func (o Order) Check() error {
 	var p problems
+	checkOwner(&p, o.Tenant)
 	for _, id := range []struct{ field, value string }{
-		{"tenant", o.Tenant}, {"orderId", o.OrderID}, {"account", o.Account}, {"channel", o.Channel}, {"asset", o.Asset},
+		{"orderId", o.OrderID}, {"account", o.Account}, {"channel", o.Channel}, {"asset", o.Asset},
 	} {
 		checkID(&p, id.field, &id.value)
 	}
@@ -250,8 +251,9 @@ const (
 	NoticeFailed    RefundOutcome = "failed"
 )
 
-// ChannelNotice is the payload of the channel-notice signal: what a verified message of the channel says of the refund.
-// Only outcome is needed to tell a run that its row has changed; what is new in it is applied as evidence.
+// ChannelNotice is the payload of the channel-notice signal: what a message of the channel says of the refund. Only outcome
+// is needed. It is no evidence itself, since a signal carries no signature: the row is read, and where it does not say the
+// same, the channel is asked at once.
 type ChannelNotice struct {
 	// ID is the channel's id of the event.
 	ID         string        `json:"id,omitempty"`

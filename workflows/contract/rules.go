@@ -45,6 +45,20 @@ func checkID(p *problems, field string, id *string) {
 	}
 }
 
+// CheckOwner applies the rules of a tenant that is to have an account. The error has code BadInput.
+func CheckOwner(tenant string) error {
+	var p problems
+	checkOwner(&p, tenant)
+	return p.err(CodeBadInput)
+}
+
+func checkOwner(p *problems, tenant string) {
+	checkID(p, "tenant", &tenant)
+	if tenant == UnassignedTenant {
+		p.add("tenant", fmt.Sprintf("must not be %q, which is kept for messages that belong to no tenant", UnassignedTenant))
+	}
+}
+
 // checkName guards the names of activities, probes and queues: Temporal accepts a longer or reserved one in the
 // command and then fails the workflow task for ever.
 func checkName(p *problems, field string, name *string) {
