@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait of a test.
-const patience = 30 * time.Second
+const patience = 4 * time.Minute
 
 func openPool(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()

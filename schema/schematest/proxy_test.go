@@ -185,7 +185,7 @@ func TestHeldStatementArrivesAfterItsClientGaveUp(t *testing.T) {
 	require.NoError(t, connection.Close(testContext(t)))
 	assert.Equal(t, 0, count(t, direct, "written"))
 	release()
-	require.Eventually(t, func() bool { return count(t, direct, "written") == 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return count(t, direct, "written") == 1 }, 2*time.Minute, 5*time.Millisecond)
 }
 
 func TestHeldStatementIsDroppedWithTheProxy(t *testing.T) {
@@ -207,5 +207,5 @@ func TestHeldStatementIsDroppedWithTheProxy(t *testing.T) {
 
 func waitHeld(t *testing.T, proxy *schematest.LossyProxy, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return proxy.Held() == n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return proxy.Held() == n }, 2*time.Minute, time.Millisecond)
 }

@@ -288,6 +288,10 @@ func TestL47ATopUpIsAboveZero(t *testing.T) {
 		_, err := l.TopUp(l.ctx, topUpOf(amount, "k"))
 		refusal(t, contract.CodeBadInput, err)
 	}
+	nobodys := topUpOf(1, "k")
+	nobodys.Tenant = contract.UnassignedTenant
+	_, err := l.TopUp(l.ctx, nobodys)
+	assert.Contains(t, refusal(t, contract.CodeBadInput, err).Message, "kept for messages that belong to no tenant")
 }
 
 func TestL77TextsAreStoredAsTheyAreOrRefused(t *testing.T) {

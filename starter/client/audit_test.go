@@ -307,6 +307,13 @@ var tamperings = []tampering{
 		[]client.AuditBreak{ofJobRefund("refund_job", 0, "nowhere"), ofJobRefund("entry_names", 12, "paid-back")}},
 	{"a refund's job is another account's", `UPDATE reclaim.refunds SET job_id = 'run' WHERE job_id = 'paid-back'`,
 		[]client.AuditBreak{ofJobRefund("refund_job", 0, "run"), ofJobRefund("entry_names", 12, "paid-back")}},
+	{"a refund's job was not refunded", `UPDATE reclaim.jobs SET is_refunded = false, refunded_at = NULL WHERE job_id = 'paid-back'`,
+		[]client.AuditBreak{
+			at("job_entries", "shop", 0, "paid-back"), at("job_net", "shop", 0, "paid-back"), ofJobRefund("refund_job", 0, "paid-back"),
+		}},
+	{"two refunds share a reference", `UPDATE reclaim.refunds SET channel_ref = (SELECT channel_ref FROM reclaim.refunds
+		WHERE refund_id = 'done') WHERE refund_id = 'pending'`,
+		[]client.AuditBreak{ofOrder("refund_reference", "shop", "o-1", "done"), ofOrder("refund_reference", "shop", "o-1", "pending")}},
 	{"a refund is of no money", `UPDATE reclaim.refunds SET amount = 0 WHERE refund_id = 'canceled'`,
 		[]client.AuditBreak{ofOrder("refund_amount", "shop", "o-2", "canceled")}},
 	{"a refund's state does not exist", `UPDATE reclaim.refunds SET state = 'limbo' WHERE refund_id = 'free'`,

@@ -107,5 +107,5 @@ func until(t *testing.T, reclaim *client.Client, number string, holds func(clien
 	require.Eventually(t, func() bool {
 		refund, err := reclaim.Refund(t.Context(), tenant, number)
 		return err == nil && holds(refund)
-	}, 30*time.Second, 20*time.Millisecond, fmt.Sprintf("refund %s", number))
+	}, 2*time.Minute, 20*time.Millisecond, fmt.Sprintf("refund %s", number))
 }

@@ -129,12 +129,12 @@ func (s *stage) until(state contract.JobState, refunded bool) {
 	require.Eventually(s.t, func() bool {
 		status, err := s.client.Status(s.ctx, tenant, s.id)
 		return err == nil && status.State == state && (status.Refunded > 0) == refunded
-	}, 30*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 }
 
 // working waits until the work was called that often.
 func (s *stage) working(calls int32) {
-	require.Eventually(s.t, func() bool { return s.studio.calls.Load() == calls }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(s.t, func() bool { return s.studio.calls.Load() == calls }, 2*time.Minute, 5*time.Millisecond)
 }
 
 func (s *stage) resolve(decision contract.Resolution) {

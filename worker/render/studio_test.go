@@ -496,10 +496,10 @@ func TestTheMarkerIsRefreshedWhileRendering(t *testing.T) {
 		fresh, err := isFresh(s.markerPath(firstAttempt()))
 		return err == nil && fresh
 	}
-	require.Eventually(t, running, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, running, 2*time.Minute, 10*time.Millisecond)
 	old := time.Now().Add(-time.Hour)
 	require.NoError(t, os.Chtimes(s.markerPath(firstAttempt()), old, old))
-	require.Eventually(t, running, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, running, 2*time.Minute, 10*time.Millisecond)
 	cancel(temporal.NewCanceledError())
 	require.Error(t, <-ended)
 }
@@ -513,13 +513,13 @@ func TestRenderingGoesOnWhileAHeartbeatIsStuck(t *testing.T) {
 		_, err := renderIn(env, scene(), firstAttempt())
 		ended <- err
 	}()
-	assert.Eventually(t, func() bool { return len(runs(t, s)) == 2 }, 20*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return len(runs(t, s)) == 2 }, 2*time.Minute, 10*time.Millisecond)
 	close(unstick)
 	require.NoError(t, <-ended)
 	assert.Eventually(t, func() bool {
 		stacks := make([]byte, 1<<20)
 		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("render.startHeartbeats"))
-	}, 5*time.Second, 10*time.Millisecond, "the heartbeats end with the activity")
+	}, 2*time.Minute, 10*time.Millisecond, "the heartbeats end with the activity")
 }
 
 func TestIDsCannotEscapeOrCollide(t *testing.T) {

@@ -200,6 +200,7 @@ func TestEachRuleOfAnOrderIsCheckedAndNamed(t *testing.T) {
 		field, rule string
 	}{
 		{"no tenant", func(o *contract.Order) { o.Tenant = "" }, "tenant", "1 to 100 characters"},
+		{"nobody's tenant", func(o *contract.Order) { o.Tenant = contract.UnassignedTenant }, "tenant", "is kept for messages"},
 		{"order with a slash", func(o *contract.Order) { o.OrderID = "a/b" }, "orderId", "1 to 100 characters"},
 		{"account of 101 characters", func(o *contract.Order) { o.Account = strings.Repeat("a", 101) }, "account", "1 to 100 characters"},
 		{"no channel", func(o *contract.Order) { o.Channel = "" }, "channel", "1 to 100 characters"},

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	soon     = 10 * time.Second
+	soon     = 2 * time.Minute
 	often    = 5 * time.Millisecond
 	testKey  = "sk_test_simulator"
 	testPaid = 10_000
