@@ -29,10 +29,17 @@ const (
 	ErrorChannelMissing = "ChannelMissing"
 )
 
-// FollowRequest asks to bring a refund on. Known is the state that the caller knows of.
+// FollowRequest asks to bring a refund on. Known is the state that the caller knows of, and NeedsReview whether it knows that
+// a person must look.
 type FollowRequest struct {
 	contract.RefundKey
-	Known contract.RefundState `json:"known"`
+	Known       contract.RefundState `json:"known"`
+	NeedsReview bool                 `json:"needsReview,omitempty"`
+}
+
+// news says whether the row is otherwise than the caller knows it.
+func (f FollowRequest) news(row RefundRow) bool {
+	return row.State != f.Known || row.NeedsReview != f.NeedsReview
 }
 
 // FollowAnswer is the refund as it stands. GaveUp is true where its time for looking has passed and a person decides.
@@ -42,7 +49,7 @@ type FollowAnswer struct {
 }
 
 // FollowRefund brings a refund on by one step (send it, look it up, send its number again) and answers as soon as the
-// refund is in another state than Known, is final, has had its time, or was flagged since it cannot go on. Otherwise it
+// refund is otherwise than the caller knows it, is final, has had its time, or was flagged since it cannot go on. Otherwise it
 // fails with ErrorNotDue and the time until the next look-up as its retry delay: waiting costs no history, and the retry is
 // the poll.
 //
@@ -54,10 +61,10 @@ func (r *Refunds) FollowRefund(ctx context.Context, f FollowRequest) (FollowAnsw
 	}
 	answer, err := r.follow(ctx, f)
 	if errors.Is(err, channel.ErrUnknownChannel) || errors.Is(err, channel.ErrNotForTenant) {
-		return r.stuck(ctx, f.RefundKey, ErrorChannelMissing, err)
+		return r.stuck(ctx, f, ErrorChannelMissing, err)
 	}
 	if fault, ok := errors.AsType[*temporal.ApplicationError](err); ok && fault.NonRetryable() && fault.Type() != ErrorNoRefund {
-		return r.stuck(ctx, f.RefundKey, fault.Type(), fault)
+		return r.stuck(ctx, f, fault.Type(), fault)
 	}
 	return answer, err
 }
@@ -85,7 +92,7 @@ func (r *Refunds) follow(ctx context.Context, f FollowRequest) (FollowAnswer, er
 	answer := FollowAnswer{Row: refundRowOf(row)}
 	answer.Row.Schedule = scheduleInWords(far.Capabilities())
 	state := answer.Row.State
-	if !state.Open() || state != f.Known && !hasHadItsTime(row) {
+	if !state.Open() || f.news(answer.Row) && !hasHadItsTime(row) {
 		return answer, nil
 	}
 	if hasHadItsTime(row) {
@@ -273,14 +280,15 @@ func observe(ctx context.Context, call func(context.Context) (channel.Evidence, 
 
 // stuck says that a person must look why the refund does not go on: the first time to the run, which shows it, and after
 // that by failing until what is in the way is gone, be it a channel that is not configured or a fault of the program.
-func (r *Refunds) stuck(ctx context.Context, key contract.RefundKey, why string, cause error) (FollowAnswer, error) {
-	flagged, err := r.store.FlagRefund(ctx, db.FlagRefundParams{TenantID: key.Tenant, RefundID: key.RefundID})
-	if cause = errors.Join(cause, err); flagged == 0 {
-		return FollowAnswer{}, temporal.NewApplicationErrorWithOptions("follow "+refundName(key)+": "+cause.Error(), why,
-			temporal.ApplicationErrorOptions{NextRetryDelay: 30 * time.Second, Cause: cause})
+func (r *Refunds) stuck(ctx context.Context, f FollowRequest, why string, cause error) (FollowAnswer, error) {
+	_, err := r.store.FlagRefund(ctx, db.FlagRefundParams{TenantID: f.Tenant, RefundID: f.RefundID})
+	if err == nil && !f.NeedsReview {
+		row, err := r.read(ctx, r.store.Queries, f.RefundKey)
+		return FollowAnswer{Row: refundRowOf(row)}, err
 	}
-	row, err := r.read(ctx, r.store.Queries, key)
-	return FollowAnswer{Row: refundRowOf(row)}, err
+	cause = errors.Join(cause, err)
+	return FollowAnswer{}, temporal.NewApplicationErrorWithOptions("follow "+refundName(f.RefundKey)+": "+cause.Error(), why,
+		temporal.ApplicationErrorOptions{NextRetryDelay: 30 * time.Second, Cause: cause})
 }
 
 // beat tells Temporal that the attempt lives until stop is called, so that a worker that died is noticed soon.

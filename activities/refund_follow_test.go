@@ -20,7 +20,9 @@ import (
 // follow makes one attempt at following a refund that is known in the given state.
 func follow(w *world, r *activities.Refunds, key contract.RefundKey, known contract.RefundState) (activities.FollowAnswer, error) {
 	w.t.Helper()
-	return r.FollowRefund(w.t.Context(), activities.FollowRequest{RefundKey: key, Known: known})
+	return r.FollowRefund(w.t.Context(), activities.FollowRequest{
+		RefundKey: key, Known: known, NeedsReview: w.refund(key).NeedsReview,
+	})
 }
 
 // requireNotDue checks that an attempt asks to be made again after about the given time.
@@ -181,9 +183,13 @@ func TestC40_NotFoundBeforeTheSearchKnowsIsNoContradictionEither(t *testing.T) {
 	assert.Empty(t, w.issues(tenant, key.RefundID), "10 s after sending, of a channel whose search lags by a minute")
 	assert.False(t, w.refund(key).NeedsReview)
 	w.age(key, 2*time.Minute)
+	answer, err := follow(w, r, key, contract.RefundPending)
+	require.NoError(t, err, "its run is told, though the state is as it was")
+	assert.True(t, answer.Row.NeedsReview)
+	assert.Equal(t, 1, answer.Row.OpenIssues)
+	assert.Equal(t, []string{"reference_lost"}, w.issues(tenant, key.RefundID), "after that it is one")
 	_, err = follow(w, r, key, contract.RefundPending)
 	requireNotDue(t, err, 5*time.Minute)
-	assert.Equal(t, []string{"reference_lost"}, w.issues(tenant, key.RefundID), "after that it is one")
 }
 
 // C10: what a channel does not know, and would know by now, is sent again under the same number.
@@ -522,7 +528,7 @@ func TestFollowingNoRefundIsAnError(t *testing.T) {
 	w, b, r, orderID := newRefundWorld(t, 4)
 	key := w.accepted(orderID, 10, 4)
 	for _, key := range []contract.RefundKey{{Tenant: tenant, RefundID: "rf_none"}, {Tenant: "globex", RefundID: key.RefundID}} {
-		_, err := follow(w, r, key, contract.RefundAccepted)
+		_, err := r.FollowRefund(t.Context(), activities.FollowRequest{RefundKey: key, Known: contract.RefundAccepted})
 		requireErrorType(t, err, activities.ErrorNoRefund, false)
 		_, err = r.ReadRefund(t.Context(), key)
 		requireErrorType(t, err, activities.ErrorNoRefund, false)

@@ -72,7 +72,7 @@ func (m *refundModel) observe(e channel.Evidence) (activities.Verdict, string) {
 		next = contract.RefundReversed
 	}
 	if why != "" {
-		if m.opens(fmt.Sprint(why, e.Outcome, "|", e.Number, "|", e.Reference, "|", e.Payment, "|", e.Amount, "|", currency)) {
+		if news := m.opens(fmt.Sprint(why, e.Outcome, "|", e.Number, "|", e.Reference, "|", e.Payment, "|", e.Amount, "|", currency)); news || e.Sends > 0 {
 			m.tell(string(e.Outcome), e.Code)
 		}
 		return activities.Refused, why

@@ -136,7 +136,7 @@ func (r *channelRefund) follow(ctx workflow.Context) {
 	followCtx, stop := workflow.WithCancel(ctx)
 	r.stop = stop
 	r.following = workflow.ExecuteActivity(followCall(followCtx, r.row), refundActivities.FollowRefund,
-		activities.FollowRequest{RefundKey: r.key, Known: r.row.State})
+		activities.FollowRequest{RefundKey: r.key, Known: r.row.State, NeedsReview: r.row.NeedsReview})
 }
 
 // stopFollowing gives the running activity up. What an attempt in flight finds out is applied all the same.

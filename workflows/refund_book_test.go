@@ -153,7 +153,7 @@ func (b *refundBook) again() bool {
 }
 
 // answer is what FollowRefund says once its step is done.
-func (b *refundBook) answer(known contract.RefundState) (activities.FollowAnswer, error) {
+func (b *refundBook) answer(q activities.FollowRequest) (activities.FollowAnswer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	row := b.row
@@ -161,7 +161,7 @@ func (b *refundBook) answer(known contract.RefundState) (activities.FollowAnswer
 		row.Schedule = "every 30s"
 	}
 	switch {
-	case !row.State.Open() || row.State != known && !b.hadItsTime():
+	case !row.State.Open() || (row.State != q.Known || row.NeedsReview != q.NeedsReview) && !b.hadItsTime():
 		return activities.FollowAnswer{Row: row}, nil
 	case b.hadItsTime():
 		if !b.row.NeedsReview {

@@ -114,7 +114,7 @@ func (f *fakeRefunds) attempt(q activities.FollowRequest, takes func(time.Durati
 				f.asks("submit", takes)
 			}
 		}
-		return f.book.answer(q.Known)
+		return f.book.answer(q)
 	})
 }
 

@@ -89,7 +89,7 @@ WITH given AS (
     ON CONFLICT DO NOTHING
     RETURNING issue_id
 ), news AS MATERIALIZED (
-    SELECT CASE WHEN verdict.contradicts THEN EXISTS (SELECT FROM opened)
+    SELECT CASE WHEN verdict.contradicts THEN EXISTS (SELECT FROM opened) OR args.sends > 0
         ELSE verdict.to_state <> verdict.state OR (args.outcome, args.code) <> (verdict.last_outcome, verdict.last_code)
             OR args.sends > 0 OR verdict.channel_ref = '' AND args.channel_ref <> '' END AS told
     FROM verdict, args
