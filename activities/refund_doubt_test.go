@@ -140,6 +140,7 @@ func TestC65_AReferenceStandsForOneRefund(t *testing.T) {
 	d.Number, d.ChannelRef = "", reference(other.RefundID)
 	answer := w.resolve(r, mine, d)
 	assert.Equal(t, [2]string{activities.WhyEvidenceMismatch, contract.ResolutionRefused}, [2]string{answer.Why, answer.Outcome})
+	assert.Contains(t, answer.Refusal, "is that of refund "+other.RefundID)
 	assert.Equal(t, before, w.moneyOf(mine))
 
 	for _, source := range []activities.Source{activities.SourceNotice, activities.SourceQuery} {

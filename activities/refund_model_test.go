@@ -73,7 +73,7 @@ func (m *refundModel) observe(e channel.Evidence) (activities.Verdict, string) {
 	}
 	if why != "" {
 		if news := m.opens(fmt.Sprint(why, e.Outcome, "|", e.Number, "|", e.Reference, "|", e.Payment, "|", e.Amount, "|", currency)); news || e.Sends > 0 {
-			m.tell(string(e.Outcome), e.Code)
+			m.events++ // what was refused is told, and is not what is known
 		}
 		return activities.Refused, why
 	}

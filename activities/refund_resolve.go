@@ -210,6 +210,9 @@ func (r *Refunds) takeDecision(
 	}
 	switch d.Action {
 	case contract.ActionSettle, contract.ActionRelease:
+		if refusal, err := whoseReference(ctx, queries, row, d.ChannelRef); refusal != "" || err != nil {
+			return WhyEvidenceMismatch, refusal, err
+		}
 		outcome := channel.OutcomeSucceeded
 		if d.Action == contract.ActionRelease {
 			outcome = channel.OutcomeFailed
@@ -240,4 +243,19 @@ func (r *Refunds) takeDecision(
 			Resend: d.Action == contract.ActionResend,
 		})
 	}
+}
+
+// whoseReference says in words that the reference is another refund's, or nothing.
+func whoseReference(ctx context.Context, queries *db.Queries, row db.GetRefundRow, reference string) (string, error) {
+	other, err := queries.GetRefundOfReference(ctx, db.GetRefundOfReferenceParams{
+		ChannelRef: reference, Channel: row.Channel, RefundID: row.ReclaimRefund.RefundID,
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	whose := "refund " + other.RefundID
+	if other.TenantID != row.ReclaimRefund.TenantID {
+		whose = "another tenant's refund"
+	}
+	return fmt.Sprintf("the channelRef %s is that of %s: look whether this is the refund that was meant", reference, whose), err
 }

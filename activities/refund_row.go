@@ -60,6 +60,8 @@ type RefundRow struct {
 	Updated     time.Time            `json:"updated"`
 	// ResendDue is true while a person's resend waits to be carried out.
 	ResendDue bool `json:"resendDue,omitempty"`
+	// EndedBy is whose word ended it: a source of evidence, empty where none has.
+	EndedBy Source `json:"endedBy,omitempty"`
 	// OpenIssues is how many issues a person must look at.
 	OpenIssues int `json:"openIssues,omitempty"`
 	// Schedule says in words when the channel is asked, filled in by FollowRefund.
@@ -119,7 +121,7 @@ func refundRowOf(row db.GetRefundRow) RefundRow {
 		ChannelRef: r.ChannelRef, Reason: contract.Clip(r.Reason, 200), Sends: int(r.SendCount), Looks: int(r.LookCount),
 		LastOutcome: r.LastOutcome, LastCode: r.LastCode, FirstSent: instant(r.FirstSentAt),
 		LastChecked: instant(r.LastCheckedAt), NextLook: instant(r.NextLookAt), LookUntil: instant(r.LookUntil),
-		Updated: r.UpdatedAt.UTC(), ResendDue: r.ResendRequested, OpenIssues: int(row.OpenIssues),
+		Updated: r.UpdatedAt.UTC(), ResendDue: r.ResendRequested, EndedBy: Source(r.EndedBy), OpenIssues: int(row.OpenIssues),
 	}
 }
 

@@ -113,7 +113,7 @@ func (r *channelRefund) status() contract.RefundStatus {
 		State: row.State, Since: row.Updated, Amount: row.Amount, Currency: row.Currency, Credits: row.Credits,
 		Channel: row.Channel, ChannelRef: row.ChannelRef, Sends: row.Sends, FirstSent: row.FirstSent,
 		LastOutcome: row.LastOutcome, LastCode: row.LastCode, NextLook: row.NextLook, LookUntil: row.LookUntil,
-		Schedule: r.schedule, Sending: r.following != nil, ResendDue: row.ResendDue, GaveUp: r.gaveUp,
+		Schedule: r.schedule, ByPerson: row.EndedBy == activities.SourcePerson, Sending: r.following != nil, ResendDue: row.ResendDue, GaveUp: r.gaveUp,
 		NeedsReview: row.NeedsReview, OpenIssues: row.OpenIssues,
 	}.Status()
 }

@@ -21,7 +21,7 @@ WITH args AS (
     SELECT tenant_id, actor, kind, key, fingerprint, subject_id, entry_seq, created_at, expires_at FROM reclaim.operations AS past
     WHERE past.tenant_id = $1 AND past.actor = $6 AND past.kind = 'refund' AND past.key = $7
 ), past AS (
-    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM reclaim.refunds WHERE refunds.tenant_id = $1 AND refunds.refund_id = $2
+    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM reclaim.refunds WHERE refunds.tenant_id = $1 AND refunds.refund_id = $2
 ), ord AS (
     SELECT orders.tenant_id, orders.order_id, orders.account_id, orders.channel, orders.channel_payment_id, orders.currency, orders.paid, orders.credits, orders.reserved, orders.refunded, orders.reserved_credits, orders.refunded_credits, orders.created_at, orders.paid - orders.reserved - orders.refunded AS left_money,
         orders.credits - orders.reserved_credits - orders.refunded_credits AS left_credits
@@ -69,7 +69,7 @@ WITH args AS (
     SELECT args.tenant_id, args.refund_id, args.order_id, args.job_id, verdict.amount, verdict.currency,
         verdict.asked_credits, 'accepted', args.actor, args.reason, 1, 'accepted', verdict.at, verdict.at
     FROM verdict, args WHERE verdict.answer = 'applied'
-    RETURNING tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at
+    RETURNING tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by
 ), told AS (
     INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, amount, currency,
         evidence, actor, observed_at)
@@ -112,7 +112,7 @@ SELECT
 FROM args
 JOIN verdict ON true
 LEFT JOIN known ON true
-LEFT JOIN (SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM created UNION ALL SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM past) AS refund ON true
+LEFT JOIN (SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM created UNION ALL SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM past) AS refund ON true
 `
 
 type AcceptRefundParams struct {

@@ -19,7 +19,7 @@ WITH given AS (
         $14::bigint AS next_look_us, $15::boolean AS refusal,
         $16::boolean AS elsewhere
 ), refund AS (
-    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM reclaim.refunds
+    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM reclaim.refunds
     WHERE refunds.tenant_id = $17 AND refunds.refund_id = $18
     FOR UPDATE
 ), args AS MATERIALIZED (
@@ -33,7 +33,7 @@ WITH given AS (
     FROM given, refund, LATERAL (
         SELECT given.refusal AND (refund.send_count > 1 OR given.sends > 1 OR refund.channel_ref <> '') AS refused) AS again
 ), judged AS MATERIALIZED (
-    SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, orders.account_id, clock_timestamp() AS at, CASE
+    SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, refund.ended_by, orders.account_id, clock_timestamp() AS at, CASE
         WHEN args.number <> '' AND args.number <> refund.refund_id
             OR args.payment <> '' AND args.payment <> orders.channel_payment_id
             OR args.channel_ref <> '' AND refund.channel_ref <> '' AND args.channel_ref <> refund.channel_ref
@@ -61,7 +61,7 @@ WITH given AS (
     FROM refund, args, reclaim.orders
     WHERE orders.tenant_id = refund.tenant_id AND orders.order_id = refund.order_id
 ), verdict AS MATERIALIZED (
-    SELECT judged.tenant_id, judged.refund_id, judged.order_id, judged.job_id, judged.amount, judged.currency, judged.credits, judged.state, judged.needs_review, judged.channel_ref, judged.requested_by, judged.reason, judged.send_count, judged.first_sent_at, judged.last_checked_at, judged.look_count, judged.next_look_at, judged.look_until, judged.resend_requested, judged.event_seq, judged.last_outcome, judged.last_code, judged.succeeded_at, judged.returned_at, judged.created_at, judged.updated_at, judged.account_id, judged.at, judged.effect,
+    SELECT judged.tenant_id, judged.refund_id, judged.order_id, judged.job_id, judged.amount, judged.currency, judged.credits, judged.state, judged.needs_review, judged.channel_ref, judged.requested_by, judged.reason, judged.send_count, judged.first_sent_at, judged.last_checked_at, judged.look_count, judged.next_look_at, judged.look_until, judged.resend_requested, judged.event_seq, judged.last_outcome, judged.last_code, judged.succeeded_at, judged.returned_at, judged.created_at, judged.updated_at, judged.ended_by, judged.account_id, judged.at, judged.effect,
         judged.effect NOT IN ('acknowledge', 'settle', 'release', 'reverse', 'record') AS contradicts,
         CASE judged.effect WHEN 'acknowledge' THEN 'pending' WHEN 'settle' THEN 'succeeded' WHEN 'release' THEN 'failed'
             WHEN 'reverse' THEN 'reversed' ELSE judged.state END AS to_state,
@@ -111,15 +111,18 @@ WITH given AS (
             ELSE verdict.next_look_at END,
         resend_requested = verdict.resend_requested AND verdict.to_state = 'unknown',
         event_seq = verdict.event_seq + CASE WHEN news.told THEN 1 ELSE 0 END,
-        last_outcome = CASE WHEN news.told THEN args.outcome ELSE verdict.last_outcome END,
-        last_code = CASE WHEN news.told THEN args.code ELSE verdict.last_code END,
+        last_outcome = CASE WHEN news.told AND NOT verdict.contradicts THEN args.outcome ELSE verdict.last_outcome END,
+        last_code = CASE WHEN news.told AND NOT verdict.contradicts THEN args.code ELSE verdict.last_code END,
+        ended_by = CASE WHEN verdict.effect IN ('settle', 'release', 'reverse')
+                OR verdict.effect = 'record' AND args.outcome = verdict.state AND verdict.ended_by = 'person'
+            THEN args.source ELSE verdict.ended_by END,
         succeeded_at = CASE WHEN verdict.effect = 'settle' THEN verdict.at ELSE verdict.succeeded_at END,
         returned_at = CASE WHEN verdict.effect IN ('release', 'reverse') THEN verdict.at ELSE verdict.returned_at END,
         updated_at = CASE WHEN news.told THEN verdict.at ELSE verdict.updated_at END
     FROM verdict, args, news
     WHERE refunds.tenant_id = verdict.tenant_id AND refunds.refund_id = verdict.refund_id
         AND (news.told OR args.source IN ('create', 'query'))
-    RETURNING refunds.tenant_id, refunds.refund_id, refunds.order_id, refunds.job_id, refunds.amount, refunds.currency, refunds.credits, refunds.state, refunds.needs_review, refunds.channel_ref, refunds.requested_by, refunds.reason, refunds.send_count, refunds.first_sent_at, refunds.last_checked_at, refunds.look_count, refunds.next_look_at, refunds.look_until, refunds.resend_requested, refunds.event_seq, refunds.last_outcome, refunds.last_code, refunds.succeeded_at, refunds.returned_at, refunds.created_at, refunds.updated_at
+    RETURNING refunds.tenant_id, refunds.refund_id, refunds.order_id, refunds.job_id, refunds.amount, refunds.currency, refunds.credits, refunds.state, refunds.needs_review, refunds.channel_ref, refunds.requested_by, refunds.reason, refunds.send_count, refunds.first_sent_at, refunds.last_checked_at, refunds.look_count, refunds.next_look_at, refunds.look_until, refunds.resend_requested, refunds.event_seq, refunds.last_outcome, refunds.last_code, refunds.succeeded_at, refunds.returned_at, refunds.created_at, refunds.updated_at, refunds.ended_by
 ), told AS (
     INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, channel_ref,
         amount, currency, code, evidence, sends, actor, observed_at)

@@ -145,6 +145,7 @@ type ReclaimRefund struct {
 	ReturnedAt      *time.Time
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
+	EndedBy         string
 }
 
 type ReclaimRefundEvent struct {

@@ -27,6 +27,25 @@ func (q *Queries) GetJobRefund(ctx context.Context, arg GetJobRefundParams) (str
 	return refund_id, err
 }
 
+const getSourceRefusal = `-- name: GetSourceRefusal :one
+SELECT detail FROM reclaim.job_events
+WHERE tenant_id = $1 AND job_id = $2 AND kind = 'source_refused'
+ORDER BY event_id DESC LIMIT 1
+`
+
+type GetSourceRefusalParams struct {
+	TenantID string
+	JobID    string
+}
+
+// Why the refund of a job could not leave through its order.
+func (q *Queries) GetSourceRefusal(ctx context.Context, arg GetSourceRefusalParams) (string, error) {
+	row := q.db.QueryRow(ctx, getSourceRefusal, arg.TenantID, arg.JobID)
+	var detail string
+	err := row.Scan(&detail)
+	return detail, err
+}
+
 const listOpenRefunds = `-- name: ListOpenRefunds :many
 SELECT tenant_id, refund_id, order_id, state, updated_at FROM reclaim.refunds
 WHERE state IN ('accepted', 'unknown', 'pending') AND ($1::text = '' OR tenant_id = $1)
@@ -215,6 +234,63 @@ func (q *Queries) ListRefundResolutions(ctx context.Context, arg ListRefundResol
 			&i.Refusal,
 			&i.CreatedAt,
 			&i.Particulars,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listRefundsForReview = `-- name: ListRefundsForReview :many
+SELECT refund.refund_id, refund.order_id, refund.state, refund.resend_requested, refund.updated_at, orders.channel,
+    coalesce(refund.look_until <= clock_timestamp(), false)::boolean AS gave_up,
+    (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
+        AND issues.subject_id = refund.refund_id AND issues.state = 'open')::integer AS open_issues
+FROM reclaim.refunds AS refund JOIN reclaim.orders USING (tenant_id, order_id)
+WHERE refund.tenant_id = $1 AND refund.state IN ('accepted', 'unknown', 'pending') AND refund.needs_review
+ORDER BY refund.updated_at DESC, refund.refund_id
+LIMIT $2
+`
+
+type ListRefundsForReviewParams struct {
+	TenantID string
+	AtMost   int32
+}
+
+type ListRefundsForReviewRow struct {
+	RefundID        string
+	OrderID         string
+	State           string
+	ResendRequested bool
+	UpdatedAt       time.Time
+	Channel         string
+	GaveUp          bool
+	OpenIssues      int32
+}
+
+// A tenant's refunds that are not final and wait for a person, the one that changed last first.
+func (q *Queries) ListRefundsForReview(ctx context.Context, arg ListRefundsForReviewParams) ([]ListRefundsForReviewRow, error) {
+	rows, err := q.db.Query(ctx, listRefundsForReview, arg.TenantID, arg.AtMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListRefundsForReviewRow
+	for rows.Next() {
+		var i ListRefundsForReviewRow
+		if err := rows.Scan(
+			&i.RefundID,
+			&i.OrderID,
+			&i.State,
+			&i.ResendRequested,
+			&i.UpdatedAt,
+			&i.Channel,
+			&i.GaveUp,
+			&i.OpenIssues,
 		); err != nil {
 			return nil, err
 		}

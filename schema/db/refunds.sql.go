@@ -15,11 +15,11 @@ WITH args AS (
     SELECT $1::bigint AS resend_within_us, $2::bigint AS first_look_us,
         $3::bigint AS give_up_us
 ), refund AS (
-    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM reclaim.refunds
+    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM reclaim.refunds
     WHERE refunds.tenant_id = $4 AND refunds.refund_id = $5
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, clock_timestamp() AS at, CASE
+    SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, refund.ended_by, clock_timestamp() AS at, CASE
         WHEN refund.state = 'accepted' THEN 'applied'
         WHEN refund.state <> 'unknown' THEN 'wrong_state'
         WHEN clock_timestamp() < refund.first_sent_at + args.resend_within_us * interval '1 microsecond'
@@ -40,7 +40,7 @@ WITH args AS (
     FROM verdict, args
     WHERE verdict.answer = 'applied'
         AND refunds.tenant_id = verdict.tenant_id AND refunds.refund_id = verdict.refund_id
-    RETURNING refunds.tenant_id, refunds.refund_id, refunds.order_id, refunds.job_id, refunds.amount, refunds.currency, refunds.credits, refunds.state, refunds.needs_review, refunds.channel_ref, refunds.requested_by, refunds.reason, refunds.send_count, refunds.first_sent_at, refunds.last_checked_at, refunds.look_count, refunds.next_look_at, refunds.look_until, refunds.resend_requested, refunds.event_seq, refunds.last_outcome, refunds.last_code, refunds.succeeded_at, refunds.returned_at, refunds.created_at, refunds.updated_at
+    RETURNING refunds.tenant_id, refunds.refund_id, refunds.order_id, refunds.job_id, refunds.amount, refunds.currency, refunds.credits, refunds.state, refunds.needs_review, refunds.channel_ref, refunds.requested_by, refunds.reason, refunds.send_count, refunds.first_sent_at, refunds.last_checked_at, refunds.look_count, refunds.next_look_at, refunds.look_until, refunds.resend_requested, refunds.event_seq, refunds.last_outcome, refunds.last_code, refunds.succeeded_at, refunds.returned_at, refunds.created_at, refunds.updated_at, refunds.ended_by
 ), told AS (
     INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, amount, currency,
         evidence, observed_at)
@@ -78,11 +78,11 @@ const cancelRefund = `-- name: CancelRefund :one
 WITH args AS (
     SELECT $1::text AS actor, $2::text AS reason
 ), refund AS (
-    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM reclaim.refunds
+    SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM reclaim.refunds
     WHERE refunds.tenant_id = $3 AND refunds.refund_id = $4
     FOR UPDATE
 ), verdict AS MATERIALIZED (
-    SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, orders.account_id, clock_timestamp() AS at, CASE
+    SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, refund.ended_by, orders.account_id, clock_timestamp() AS at, CASE
         WHEN refund.state = 'accepted' THEN 'applied'
         WHEN refund.state = 'canceled' THEN 'already'
         ELSE 'wrong_state' END AS answer
@@ -95,7 +95,7 @@ WITH args AS (
     FROM verdict
     WHERE verdict.answer = 'applied'
         AND refunds.tenant_id = verdict.tenant_id AND refunds.refund_id = verdict.refund_id
-    RETURNING refunds.tenant_id, refunds.refund_id, refunds.order_id, refunds.job_id, refunds.amount, refunds.currency, refunds.credits, refunds.state, refunds.needs_review, refunds.channel_ref, refunds.requested_by, refunds.reason, refunds.send_count, refunds.first_sent_at, refunds.last_checked_at, refunds.look_count, refunds.next_look_at, refunds.look_until, refunds.resend_requested, refunds.event_seq, refunds.last_outcome, refunds.last_code, refunds.succeeded_at, refunds.returned_at, refunds.created_at, refunds.updated_at
+    RETURNING refunds.tenant_id, refunds.refund_id, refunds.order_id, refunds.job_id, refunds.amount, refunds.currency, refunds.credits, refunds.state, refunds.needs_review, refunds.channel_ref, refunds.requested_by, refunds.reason, refunds.send_count, refunds.first_sent_at, refunds.last_checked_at, refunds.look_count, refunds.next_look_at, refunds.look_until, refunds.resend_requested, refunds.event_seq, refunds.last_outcome, refunds.last_code, refunds.succeeded_at, refunds.returned_at, refunds.created_at, refunds.updated_at, refunds.ended_by
 ), told AS (
     INSERT INTO reclaim.refund_events (tenant_id, refund_id, seq, source, from_state, to_state, outcome, evidence, actor,
         observed_at)
@@ -230,7 +230,7 @@ func (q *Queries) FlagRefund(ctx context.Context, arg FlagRefundParams) (int64, 
 }
 
 const getRefund = `-- name: GetRefund :one
-SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, orders.account_id, orders.channel, orders.channel_payment_id,
+SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, refund.ended_by, orders.account_id, orders.channel, orders.channel_payment_id,
     (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
         AND issues.subject_id = refund.refund_id AND issues.state = 'open')::integer AS open_issues,
     clock_timestamp()::timestamptz AS now
@@ -283,6 +283,7 @@ func (q *Queries) GetRefund(ctx context.Context, arg GetRefundParams) (GetRefund
 		&i.ReclaimRefund.ReturnedAt,
 		&i.ReclaimRefund.CreatedAt,
 		&i.ReclaimRefund.UpdatedAt,
+		&i.ReclaimRefund.EndedBy,
 		&i.AccountID,
 		&i.Channel,
 		&i.ChannelPaymentID,
@@ -309,6 +310,33 @@ func (q *Queries) GetRefundByNumber(ctx context.Context, refundID string) (GetRe
 	row := q.db.QueryRow(ctx, getRefundByNumber, refundID)
 	var i GetRefundByNumberRow
 	err := row.Scan(&i.TenantID, &i.RefundID, &i.Channel)
+	return i, err
+}
+
+const getRefundOfReference = `-- name: GetRefundOfReference :one
+SELECT other.tenant_id, other.refund_id
+FROM reclaim.refunds AS other JOIN reclaim.orders USING (tenant_id, order_id)
+WHERE other.channel_ref = $1 AND other.channel_ref <> '' AND orders.channel = $2
+    AND other.refund_id <> $3
+LIMIT 1
+`
+
+type GetRefundOfReferenceParams struct {
+	ChannelRef string
+	Channel    string
+	RefundID   string
+}
+
+type GetRefundOfReferenceRow struct {
+	TenantID string
+	RefundID string
+}
+
+// Another refund of the channel that has this reference.
+func (q *Queries) GetRefundOfReference(ctx context.Context, arg GetRefundOfReferenceParams) (GetRefundOfReferenceRow, error) {
+	row := q.db.QueryRow(ctx, getRefundOfReference, arg.ChannelRef, arg.Channel, arg.RefundID)
+	var i GetRefundOfReferenceRow
+	err := row.Scan(&i.TenantID, &i.RefundID)
 	return i, err
 }
 
@@ -396,7 +424,7 @@ func (q *Queries) InsertResolution(ctx context.Context, arg InsertResolutionPara
 }
 
 const listOrderRefunds = `-- name: ListOrderRefunds :many
-SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at FROM reclaim.refunds WHERE tenant_id = $1 AND order_id = $2 ORDER BY created_at, refund_id
+SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM reclaim.refunds WHERE tenant_id = $1 AND order_id = $2 ORDER BY created_at, refund_id
 `
 
 type ListOrderRefundsParams struct {
@@ -440,6 +468,7 @@ func (q *Queries) ListOrderRefunds(ctx context.Context, arg ListOrderRefundsPara
 			&i.ReturnedAt,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.EndedBy,
 		); err != nil {
 			return nil, err
 		}

@@ -37,3 +37,8 @@ CREATE INDEX orders_payment ON reclaim.orders (channel_payment_id, channel);
 
 -- A reference stands for one refund of its channel.
 CREATE INDEX refunds_reference ON reclaim.refunds (channel_ref) WHERE channel_ref <> '';
+
+-- Whose word ended the refund: a person's, until the channel itself has said the same.
+ALTER TABLE reclaim.refunds ADD COLUMN ended_by text NOT NULL DEFAULT ''
+    CHECK (ended_by IN ('', 'create', 'query', 'notice', 'settlement', 'person'));
+GRANT UPDATE (ended_by) ON reclaim.refunds TO reclaim_app;

@@ -105,8 +105,11 @@ WITH given AS (
             ELSE verdict.next_look_at END,
         resend_requested = verdict.resend_requested AND verdict.to_state = 'unknown',
         event_seq = verdict.event_seq + CASE WHEN news.told THEN 1 ELSE 0 END,
-        last_outcome = CASE WHEN news.told THEN args.outcome ELSE verdict.last_outcome END,
-        last_code = CASE WHEN news.told THEN args.code ELSE verdict.last_code END,
+        last_outcome = CASE WHEN news.told AND NOT verdict.contradicts THEN args.outcome ELSE verdict.last_outcome END,
+        last_code = CASE WHEN news.told AND NOT verdict.contradicts THEN args.code ELSE verdict.last_code END,
+        ended_by = CASE WHEN verdict.effect IN ('settle', 'release', 'reverse')
+                OR verdict.effect = 'record' AND args.outcome = verdict.state AND verdict.ended_by = 'person'
+            THEN args.source ELSE verdict.ended_by END,
         succeeded_at = CASE WHEN verdict.effect = 'settle' THEN verdict.at ELSE verdict.succeeded_at END,
         returned_at = CASE WHEN verdict.effect IN ('release', 'reverse') THEN verdict.at ELSE verdict.returned_at END,
         updated_at = CASE WHEN news.told THEN verdict.at ELSE verdict.updated_at END

@@ -29,3 +29,20 @@ WHERE state IN ('accepted', 'unknown', 'pending') AND (@only_tenant::text = '' O
     AND (tenant_id, refund_id) > (@after_tenant::text, @after_refund::text)
 ORDER BY tenant_id, refund_id
 LIMIT @page_size;
+
+-- name: ListRefundsForReview :many
+-- A tenant's refunds that are not final and wait for a person, the one that changed last first.
+SELECT refund.refund_id, refund.order_id, refund.state, refund.resend_requested, refund.updated_at, orders.channel,
+    coalesce(refund.look_until <= clock_timestamp(), false)::boolean AS gave_up,
+    (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
+        AND issues.subject_id = refund.refund_id AND issues.state = 'open')::integer AS open_issues
+FROM reclaim.refunds AS refund JOIN reclaim.orders USING (tenant_id, order_id)
+WHERE refund.tenant_id = @tenant_id AND refund.state IN ('accepted', 'unknown', 'pending') AND refund.needs_review
+ORDER BY refund.updated_at DESC, refund.refund_id
+LIMIT @at_most;
+
+-- name: GetSourceRefusal :one
+-- Why the refund of a job could not leave through its order.
+SELECT detail FROM reclaim.job_events
+WHERE tenant_id = @tenant_id AND job_id = @job_id AND kind = 'source_refused'
+ORDER BY event_id DESC LIMIT 1;

@@ -21,6 +21,14 @@ WHERE orders.channel = @channel AND orders.channel_payment_id = ANY (@payments::
     AND refunds.channel_ref <> ''
 LIMIT 1;
 
+-- name: GetRefundOfReference :one
+-- Another refund of the channel that has this reference.
+SELECT other.tenant_id, other.refund_id
+FROM reclaim.refunds AS other JOIN reclaim.orders USING (tenant_id, order_id)
+WHERE other.channel_ref = @channel_ref AND other.channel_ref <> '' AND orders.channel = @channel
+    AND other.refund_id <> @refund_id
+LIMIT 1;
+
 -- name: LockRefund :one
 SELECT refund_id FROM reclaim.refunds WHERE tenant_id = @tenant_id AND refund_id = @refund_id FOR UPDATE;
 

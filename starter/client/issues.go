@@ -47,6 +47,40 @@ func (c *Client) Issues(ctx context.Context, tenant string, resolvedToo bool) ([
 	return issues, nil
 }
 
+// WaitingRefund is an open refund that goes on only once a person has decided or looked.
+type WaitingRefund struct {
+	RefundID string               `json:"refundId"`
+	OrderID  string               `json:"orderId"`
+	State    contract.RefundState `json:"state"`
+	// Since is when its row last changed.
+	Since    time.Time `json:"since"`
+	WaitsFor string    `json:"waitsFor"`
+}
+
+// WaitingRefunds lists a tenant's open refunds that wait for a person, the newest first and at most IssueLimit. Errors:
+// BadInput, Unavailable.
+func (c *Client) WaitingRefunds(ctx context.Context, tenant string) ([]WaitingRefund, error) {
+	if err := contract.CheckID("tenant", tenant); err != nil {
+		return nil, err
+	}
+	rows, err := c.store.ListRefundsForReview(ctx, db.ListRefundsForReviewParams{TenantID: tenant, AtMost: IssueLimit})
+	if err != nil {
+		return nil, unavailable("list the refunds that wait for a person", err)
+	}
+	waiting := make([]WaitingRefund, len(rows))
+	for i, row := range rows {
+		facts := contract.RefundFacts{
+			State: contract.RefundState(row.State), Channel: row.Channel, ResendDue: row.ResendRequested, GaveUp: row.GaveUp,
+			NeedsReview: true, OpenIssues: int(row.OpenIssues),
+		}
+		waiting[i] = WaitingRefund{
+			RefundID: row.RefundID, OrderID: row.OrderID, State: facts.State, Since: row.UpdatedAt.UTC(),
+			WaitsFor: facts.Status().WaitsFor,
+		}
+	}
+	return waiting, nil
+}
+
 func issueOf(row db.ReclaimIssue) Issue {
 	return Issue{
 		IssueID: row.IssueID, Kind: row.Kind, SubjectKind: row.SubjectKind, SubjectID: row.SubjectID, Evidence: row.Evidence,

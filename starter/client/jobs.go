@@ -175,9 +175,24 @@ func resultOf(row *db.ReclaimJob) contract.JobResult {
 // queryPatience is how long Status waits for a live run to say what it waits for.
 const queryPatience = 3 * time.Second
 
-// Status tells where the job stands. State and money come from its row; what an open job waits for comes from its run,
-// where that answers in time. Errors: NotFound, Unavailable.
+// Status tells where the job stands. State, money and what became of a refund to its source come from its rows; what an
+// open job waits for comes from its run, where that answers in time. Errors: NotFound, Unavailable.
 func (c *Client) Status(ctx context.Context, tenant, jobID string) (contract.JobStatus, error) {
+	status, err := c.jobStatus(ctx, tenant, jobID)
+	if err != nil || status.Money.Refunded == 0 {
+		return status, err
+	}
+	status.RefundID, err = c.store.GetJobRefund(ctx, db.GetJobRefundParams{TenantID: tenant, JobID: &jobID})
+	if errors.Is(err, pgx.ErrNoRows) && status.State != contract.StateSucceeded {
+		status.Note, err = c.store.GetSourceRefusal(ctx, db.GetSourceRefusalParams{TenantID: tenant, JobID: jobID})
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return contract.JobStatus{}, unavailable("read the channel refund of job "+jobID, err)
+	}
+	return status, nil
+}
+
+func (c *Client) jobStatus(ctx context.Context, tenant, jobID string) (contract.JobStatus, error) {
 	row, err := c.findJob(ctx, tenant, jobID)
 	if err != nil {
 		return contract.JobStatus{}, err

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,10 +51,33 @@ func (c *Client) AddOrder(ctx context.Context, order contract.Order) (AddedOrder
 	if err != nil {
 		return AddedOrder{}, err
 	}
-	return addedAnswer(tried, order, row)
+	differs := ""
+	if row.Answer == "conflict" || row.Answer == "other_order" {
+		// What differs is told where it can be read: without it, the answer stands too.
+		if there, err := c.store.GetOrder(ctx, db.GetOrderParams{TenantID: order.Tenant, OrderID: order.OrderID}); err == nil {
+			differs = differencesInWords(order, there)
+		}
+	}
+	return addedAnswer(tried, order, row, differs)
 }
 
-func addedAnswer(tried string, order contract.Order, row db.AddOrderRow) (AddedOrder, error) {
+// differencesInWords names each parameter of the order that the one that is there has another value of.
+func differencesInWords(order contract.Order, there db.ReclaimOrder) string {
+	var differ []string
+	for _, parameter := range []struct{ name, is, asked any }{
+		{"account", there.AccountID, order.Account}, {"channel", there.Channel, order.Channel},
+		{"payment", there.ChannelPaymentID, order.Payment}, {"currency", there.Currency, order.Currency},
+		{"paid", there.Paid, order.Paid}, {"credits", there.Credits, order.Credits},
+	} {
+		if parameter.is != parameter.asked {
+			differ = append(differ, fmt.Sprintf("%s is %v, not %v", parameter.name, parameter.is, parameter.asked))
+		}
+	}
+	return strings.Join(differ, ", ")
+}
+
+// addedAnswer tells what the statement answered. differs says what the order of this id that is there has otherwise.
+func addedAnswer(tried string, order contract.Order, row db.AddOrderRow, differs string) (AddedOrder, error) {
 	conflict := func(format string, args ...any) error {
 		return refused(contract.CodeConflict, contract.RetryNewKey, tried, "", fmt.Sprintf(format, args...))
 	}
@@ -67,10 +91,13 @@ func addedAnswer(tried string, order contract.Order, row db.AddOrderRow) (AddedO
 		}
 		return AddedOrder{Already: row.Answer == "already", OrderID: row.OrderID, Balance: row.Balance}, nil
 	case "conflict":
-		return AddedOrder{}, conflict("the key %q stands for another order: use a new key", order.Key)
+		if differs != "" {
+			differs = " (" + differs + ")"
+		}
+		return AddedOrder{}, conflict("the key %q stands for another order%s: use a new key", order.Key, differs)
 	case "other_order":
-		return AddedOrder{}, conflict("the order is there with other parameters (account, channel, payment, currency, paid " +
-			"or credits differ): add the other order under an id and a key of its own")
+		return AddedOrder{}, conflict("the order is there with other parameters (%s): add the other order under an id and a key "+
+			"of its own", cmp.Or(differs, "account, channel, payment, currency, paid or credits differ"))
 	case "payment_taken":
 		return AddedOrder{}, conflict("the payment %s of channel %s bought order %s: a payment buys one order",
 			order.Payment, order.Channel, row.OrderID)

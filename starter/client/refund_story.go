@@ -130,13 +130,15 @@ func (r refundRecord) status() contract.RefundStatus {
 		State: contract.RefundState(row.State), Amount: row.Amount, Currency: row.Currency, Credits: row.Credits,
 		Channel: r.row.Channel, ChannelRef: row.ChannelRef, Sends: int(row.SendCount), FirstSent: instant(row.FirstSentAt),
 		LastOutcome: row.LastOutcome, LastCode: row.LastCode, NextLook: instant(row.NextLookAt),
-		LookUntil: instant(row.LookUntil), ResendDue: row.ResendRequested, NeedsReview: row.NeedsReview,
+		LookUntil: instant(row.LookUntil), ByPerson: row.EndedBy == "person", ResendDue: row.ResendRequested, NeedsReview: row.NeedsReview,
 		GaveUp: row.NeedsReview && row.LookUntil != nil && !r.row.Now.Before(*row.LookUntil), OpenIssues: int(r.row.OpenIssues),
 		// A look-up that finds nothing new changes the row, but not what is known.
 		Since: row.UpdatedAt.UTC(),
 	}
-	if n := len(r.events); n > 0 {
-		facts.Since = r.events[n-1].CreatedAt.UTC()
+	for _, event := range r.events {
+		if !contradicts(event) {
+			facts.Since = event.CreatedAt.UTC()
+		}
 	}
 	return facts.Status()
 }
@@ -194,6 +196,21 @@ func (r refundRecord) moments() []Moment {
 	return story
 }
 
+// contradicts says whether the event tells of evidence that was refused, since it does not agree with the state in which it
+// left the refund.
+func contradicts(e db.ReclaimRefundEvent) bool {
+	switch e.Outcome {
+	case "succeeded":
+		return e.ToState != "succeeded" && e.ToState != "reversed"
+	case "failed":
+		return e.ToState != "failed" && e.ToState != "reversed" && e.ToState != "canceled"
+	case "pending":
+		return e.ToState == "accepted" || e.ToState == "unknown" || e.ToState == "canceled"
+	default:
+		return false
+	}
+}
+
 func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 	row := r.row.ReclaimRefund
 	moment := Moment{At: e.CreatedAt, Kind: "refund_" + e.Source, rank: 2}
@@ -244,6 +261,9 @@ func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 	}
 	if late := e.CreatedAt.Sub(e.ObservedAt); late > time.Minute {
 		moment.Text += " (as of " + e.ObservedAt.UTC().Format(time.RFC3339) + ")"
+	}
+	if contradicts(e) {
+		moment.Text += ": refused, since it contradicts what is known"
 	}
 	if e.FromState != e.ToState {
 		moment.Text += ": the refund is now " + e.ToState

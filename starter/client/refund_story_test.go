@@ -157,12 +157,26 @@ func TestWhatAPersonDecidedOfARefundIsTold(t *testing.T) {
 	})
 	require.NoError(t, err)
 	record(id, "r3", "settle", "applied", "")
+	assert.Equal(t, "Yes, as a person settled it on evidence: the channel itself has not confirmed it.", s.told(id).DidItHappen)
 	assert.Equal(t, []string{
 		"resolution: ann decided extend: the bank said so [r1]",
 		"resolution: ann decided settle: the bank said so; refused: the amount 9 is not this refund's [r2]",
 		"refund_person: ann, approved by bob decided: the money went back, reference re_7; the bank said so (evidence: " +
 			"statement 7): the refund is now succeeded",
 	}, lines(t, s.told(id).Story)[3:])
+	_, err = s.store.ApplyEvidence(s.ctx, db.ApplyEvidenceParams{
+		TenantID: "acme", RefundID: id, Source: "settlement", Outcome: "succeeded", ChannelRef: "re_7", Amount: 1000, Currency: "eur",
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "Yes: the channel confirmed it.", s.told(id).DidItHappen, "and now it has")
+	released := s.back("o-1", 1000, "released").RefundID
+	s.send(released)
+	_, err = s.store.ApplyEvidence(s.ctx, db.ApplyEvidenceParams{
+		TenantID: "acme", RefundID: released, Source: "person", Outcome: "failed", Code: "release", Amount: 1000, Currency: "eur",
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "No, as a person released it on evidence: the channel itself has not said so. The credits are back.",
+		s.told(released).DidItHappen)
 
 	id = s.back("o-1", 1000, "canceled").RefundID
 	_, err = s.store.CancelRefund(s.ctx, db.CancelRefundParams{
@@ -217,6 +231,9 @@ func TestContradictingEvidenceShowsAsAnIssue(t *testing.T) {
 	refund := s.told(id)
 	assert.Equal(t, contract.RefundUnknown, refund.State)
 	assert.True(t, refund.NeedsReview)
+	assert.Contains(t, refund.Known, "since then: no answer came yet", "what was refused is not known")
+	assert.Contains(t, refund.Story[len(refund.Story)-1].Text+refund.Story[len(refund.Story)-2].Text,
+		"the money went back, reference re_1: refused, since it contradicts what is known")
 	assert.Equal(t, "the channel's confirmation; and a person must look at its open issues", refund.WaitsFor)
 	require.Len(t, refund.Issues, 1)
 

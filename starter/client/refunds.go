@@ -131,7 +131,8 @@ func refundRefusal(tried string, request contract.RefundRequest, accepted accept
 		return nil
 	case "conflict":
 		return refused(contract.CodeConflict, contract.RetryNewKey, tried, "", fmt.Sprintf("the key %q stands for refund %s, "+
-			"whose order, amount, currency, credits or reason differ: use a new key", request.Key, accepted.RefundID))
+			"whose order, amount, currency, credits or reason differ: repeat it with the first parameters; a new key makes "+
+			"another refund", request.Key, accepted.RefundID))
 	case "expired":
 		return expiredKey(tried, request.Key, accepted.RefundID)
 	case "unknown_order":

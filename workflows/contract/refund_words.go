@@ -24,6 +24,8 @@ type RefundFacts struct {
 	NextLook, LookUntil   time.Time
 	// Schedule says in words when the channel is asked, empty where that is not known.
 	Schedule string
+	// ByPerson is true where a person's word ended it, and the channel itself has not said the same.
+	ByPerson bool
 	// Sending is true while the refund may be further than its row: an attempt to send it is under way.
 	Sending bool
 	// ResendDue is true while a person's resend waits to be carried out.
@@ -101,8 +103,14 @@ func (f RefundFacts) inWords() (happened, known string) {
 	case RefundPending:
 		return "Not yet: the channel has taken it on.", reference + " " + last
 	case RefundSucceeded:
+		if f.ByPerson {
+			return "Yes, as a person settled it on evidence: the channel itself has not confirmed it.", reference
+		}
 		return "Yes: the channel confirmed it.", reference
 	case RefundFailed:
+		if f.ByPerson {
+			return "No, as a person released it on evidence: the channel itself has not said so." + creditsBack, last
+		}
 		return "No: the channel confirmed that no money moved and none will." + creditsBack, last
 	case RefundCanceled:
 		return "No: it was withdrawn before it was sent." + creditsBack, "Nothing was sent to the channel."

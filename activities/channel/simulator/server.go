@@ -2,18 +2,8 @@
 // Stripe's API as refunds need, misbehaves as its scripts say, and keeps its own book of the money that it moved. The
 // book is what the rest of a test is held against, so nothing here is shared with the programs under test.
 //
-// Under /v1 is the API that Stripe documents; under /simulator, without a key, is what sets the scene:
-//
-//	POST /simulator/payments          a Payment
-//	PUT  /simulator/scripts/{name}    a Script for a refund number, a payment, "next" or "default"
-//	GET  /simulator/clock             {"now": "2026-01-31T12:00:00Z"}
-//	POST /simulator/clock             {"advance": "24h"}
-//	PUT  /simulator/webhook           {"url": "http://127.0.0.1:8080/webhooks/stripe"}
-//	POST /simulator/deliver           sends the webhooks that are due and waits for them
-//	POST /simulator/release/{number}  lets the answers go that hang
-//	GET  /simulator/book              a Book
-//	GET  /simulator/deliveries        every webhook sent, as Deliveries gives them
-//	GET  /simulator/settlement        the settlement file, CSV
+// Under /v1 is the API that Stripe documents; under /simulator, without a key, is what sets the scene. Help lists it, and so
+// does GET /simulator.
 package simulator
 
 import (
