@@ -45,20 +45,24 @@ func (a *app) adjustCommand() *cobra.Command {
 	var m client.Movement
 	n := amount{signed: true}
 	command := &cobra.Command{
-		Use:   "adjust ACCOUNT --amount ±N --key K --operator WHO --reason WHY",
+		Use:   "adjust ACCOUNT --amount ±N --key K [--operator WHO] --reason WHY",
 		Short: "Correct a balance by a person's decision, below zero if need be",
 		Args:  exactly("ACCOUNT"),
 		RunE: a.verb(func(ctx context.Context, c *client.Client, args []string) error {
-			m.Account, m.Amount = args[0], n.value
+			operator, err := a.needOperator(m.Operator)
+			if err != nil {
+				return err
+			}
+			m.Account, m.Amount, m.Operator = args[0], n.value, operator
 			return a.move(ctx, m, c.Adjust)
 		}),
 	}
 	flags := command.Flags()
 	flags.Var(&n, "amount", "how many to add, or with - to take, in the asset's smallest unit")
 	flags.StringVar(&m.Key, "key", "", "operation key: the same for every repeat of this adjustment")
-	flags.StringVar(&m.Operator, "operator", "", "who decided it")
+	flags.StringVar(&m.Operator, "operator", "", operatorUsage)
 	flags.StringVar(&m.Reason, "reason", "", "why")
-	mustHave(command, "amount", "key", "operator", "reason")
+	mustHave(command, "amount", "key", "reason")
 	return command
 }
 
@@ -175,6 +179,8 @@ func (a *app) statementTable(ctx context.Context, c *client.Client, tenant, acco
 // subject names what an entry is about.
 func subject(e client.Entry) string {
 	switch {
+	case e.JobID != "" && e.RefundID != "":
+		return "refund " + e.RefundID + " of job " + e.JobID
 	case e.JobID != "":
 		return "job " + e.JobID
 	case e.RefundID != "":

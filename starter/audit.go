@@ -66,7 +66,7 @@ func brokenInWords(report client.AuditReport) string {
 	text, separator := "broken: ", ""
 	for _, check := range report.Checks {
 		if check.Broken > 0 {
-			text += fmt.Sprintf("%s%s (%d times: %s)", separator, check.Name, check.Broken, check.Rule)
+			text += fmt.Sprintf("%s%s (%s: %s)", separator, check.Name, counted(check.Broken, "time", "times"), check.Rule)
 			separator = "; "
 		}
 	}
@@ -80,8 +80,11 @@ func auditTable(w io.Writer, report client.AuditReport) {
 	}
 	line(w, "Tenant", tenant)
 	line(w, "Snapshot", clock(report.TakenAt))
-	line(w, "Checked", fmt.Sprintf("%d accounts, %d entries, %d jobs, %d orders, %d refunds, %d operations against %d rules",
-		report.Accounts, report.Entries, report.Jobs, report.Orders, report.Refunds, report.Operations, len(report.Checks)))
+	line(w, "Checked", fmt.Sprintf("%s, %s, %s, %s, %s, %s against %s",
+		counted(report.Accounts, "account", "accounts"), counted(report.Entries, "entry", "entries"),
+		counted(report.Jobs, "job", "jobs"), counted(report.Orders, "order", "orders"),
+		counted(report.Refunds, "refund", "refunds"), counted(report.Operations, "operation", "operations"),
+		counted(len(report.Checks), "rule", "rules")))
 	verdict := "every invariant holds"
 	if !report.Sound {
 		verdict = brokenInWords(report)

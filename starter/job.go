@@ -40,13 +40,13 @@ func (a *app) jobStatusCommand() *cobra.Command {
 				line(w, "Money", moneyInWords(status.Money))
 				line(w, "Attempt", status.Attempt)
 				line(w, "Waits for", status.WaitsFor)
-				for i, command := range commandsFor(tenant, args[0], status) {
-					label := "You can"
-					if i > 0 {
-						label = ""
-					}
-					line(w, label, command)
+				if status.RefundID != "" {
+					line(w, "Refund", fmt.Sprintf("%s: %s refund status %s --tenant %s", status.RefundID, program, status.RefundID, tenant))
 				}
+				if status.Note != "" {
+					line(w, "Refund", "not sent to its source: "+status.Note)
+				}
+				youCan(w, commandsFor(tenant, args[0], status))
 			})
 		}),
 	}

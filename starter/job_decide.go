@@ -53,7 +53,7 @@ func (a *app) jobResolveCommand() *cobra.Command {
 	var decision contract.Resolution
 	action := choice{of: []string{string(contract.ActionRetry), string(contract.ActionDeliver), string(contract.ActionWriteOff)}}
 	command := &cobra.Command{
-		Use:   "resolve JOB --id ID --action retry|deliver|write_off --operator WHO --reason WHY",
+		Use:   "resolve JOB --id ID --action retry|deliver|write_off [--operator WHO] --reason WHY",
 		Short: "Decide a stuck job",
 		Long: "Decide a stuck job: retry grants a dead letter more attempts; deliver says, with evidence, that the customer has " +
 			"the result, and takes a refund back; write_off gives the job up, refunded. The id makes repeating safe.",
@@ -61,6 +61,9 @@ func (a *app) jobResolveCommand() *cobra.Command {
 		RunE: a.verb(func(ctx context.Context, c *client.Client, args []string) error {
 			tenant, err := a.needTenant()
 			if err != nil {
+				return err
+			}
+			if decision.Operator, err = a.needOperator(decision.Operator); err != nil {
 				return err
 			}
 			decision.Action = contract.Action(action.value)
@@ -78,10 +81,10 @@ func (a *app) jobResolveCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&decision.ID, "id", "", "resolution id: the same for every repeat of this decision")
 	flags.Var(&action, "action", "what is decided")
-	flags.StringVar(&decision.Operator, "operator", "", "who decided it")
+	flags.StringVar(&decision.Operator, "operator", "", operatorUsage)
 	flags.StringVar(&decision.Reason, "reason", "", "why")
 	flags.StringVar(&decision.Evidence, "evidence", "", "how it is known that the customer has the result (deliver)")
 	flags.IntVar(&decision.Attempts, "attempts", 0, "how many more attempts, 1 to 100 (retry; default 1)")
-	mustHave(command, "id", "action", "operator", "reason")
+	mustHave(command, "id", "action", "reason")
 	return command
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -150,6 +151,21 @@ func (a *app) needTenantAndActor() (tenant, actor string, err error) {
 		return "", "", usagef("no actor is given, and the key is unique to one: add --actor NAME or set RECLAIM_ACTOR")
 	}
 	return tenant, a.actor, nil
+}
+
+// operatorUsage describes the flag that needOperator reads.
+const operatorUsage = "who decided it (default --actor or $RECLAIM_ACTOR)"
+
+// needOperator returns who decides: whom the flag names, or who asks. A shell hands an empty name on where a variable of
+// its own is not set.
+func (a *app) needOperator(given string) (string, error) {
+	if strings.TrimSpace(given) != "" {
+		return given, nil
+	}
+	if a.actor == "" {
+		return "", usagef("no operator is given: add --operator NAME, who decided it, or set RECLAIM_ACTOR")
+	}
+	return a.actor, nil
 }
 
 func (a *app) close() {

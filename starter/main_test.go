@@ -139,7 +139,7 @@ func TestUsageMistakesEndWithStatus2AndSayWhatToDo(t *testing.T) {
 		{append(adjust, "--amount", "--5"), wholeNumber},
 		{append(adjust, "--amount", "-1.0"), wholeNumber},
 		{append(adjust, "--amount", "−5"), wholeNumber},
-		{[]string{"account", "adjust", "team-7", "--amount", "5", "--key", "k"}, `"operator", "reason" not set`},
+		{[]string{"account", "adjust", "team-7", "--amount", "5", "--key", "k"}, `"reason" not set`},
 		{[]string{"job", "start"}, `"file" not set`},
 		{[]string{"job", "start", "job.json"}, "too much"},
 		{[]string{"job", "start", "-f", "-", "--wait", "forever"}, "charge, end"},
@@ -165,7 +165,7 @@ func TestUsageMistakesEndWithStatus2AndSayWhatToDo(t *testing.T) {
 		{[]string{"refund", "resolve", "rf_1", "--id", "1", "--operator", "ann", "--reason", "why"}, `"action" not set`},
 		{[]string{"refund", "resolve", "rf_1", "--action", "undo"}, "settle, release, resend, extend, cancel"},
 		{[]string{"issue", "list", "all"}, "too much"},
-		{[]string{"issue", "resolve", "i-1", "--id", "1"}, `"operator", "reason" not set`},
+		{[]string{"issue", "resolve", "i-1", "--id", "1"}, `"reason" not set`},
 		{[]string{"audit", "everything"}, "too much"},
 		{[]string{"audit", "--all-tenants", "--tenant", "acme"}, "contradict"},
 	} {
@@ -191,6 +191,15 @@ func TestWhoAsksMustBeSaid(t *testing.T) {
 		got := c.run(args...)
 		assert.Equal(t, statusUsage, got.status, "%q", args)
 		assert.Contains(t, got.stderr, "RECLAIM_ACTOR", "%q", args)
+	}
+	for _, args := range [][]string{
+		{"job", "resolve", "j", "--id", "1", "--action", "retry", "--reason", "why"},
+		{"refund", "resolve", "rf_1", "--id", "1", "--action", "cancel", "--reason", "why"},
+		{"issue", "resolve", "i", "--id", "1", "--reason", "why", "--operator", ""},
+	} {
+		got := c.run(args...)
+		assert.Equal(t, statusUsage, got.status, "%q", args)
+		assert.Contains(t, got.stderr, "no operator is given: add --operator NAME", "%q", args)
 	}
 	delete(c.env, "RECLAIM_TENANT")
 	for _, args := range [][]string{
@@ -300,7 +309,7 @@ func TestAuditVerb(t *testing.T) {
 	c.ok("account", "topup", "team-7", "--amount", "100", "--key", "order-1")
 	c.ok("account", "topup", "team-8", "--amount", "5", "--key", "order-1", "--tenant", "globex")
 	table := c.ok("audit")
-	assert.Contains(t, table, "1 accounts, 1 entries, 0 jobs, 0 orders, 0 refunds, 1 operations against 45 rules")
+	assert.Contains(t, table, "1 account, 1 entry, 0 jobs, 0 orders, 0 refunds, 1 operation against 45 rules")
 	assert.Contains(t, table, "every invariant holds")
 	status, sound := c.json("audit", "--all-tenants")
 	assert.Equal(t, statusDone, status)
@@ -314,7 +323,7 @@ func TestAuditVerb(t *testing.T) {
 	assert.Equal(t, statusRefused, status)
 	assert.Equal(t, "InvariantBroken", broken["code"])
 	assert.Equal(t, "never", broken["retry"])
-	assert.Contains(t, broken["message"], "account_balance (1 times")
+	assert.Contains(t, broken["message"], "account_balance (1 time:")
 	assert.Equal(t, map[string]any{
 		"check": "account_balance", "tenant": "globex", "account": "team-8",
 		"expected": "balance 5, the newest entry's balance_after", "found": "balance 7",

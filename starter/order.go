@@ -23,7 +23,8 @@ func (a *app) orderAddCommand() *cobra.Command {
 		Use:   "add ORDER --account A --channel C --payment P --currency CUR --paid N --credits N --key K",
 		Short: "Register a payment and top its account up with the credits that it bought",
 		Long: "Register a payment that came through a channel and top its account up with the credits that it bought. The key " +
-			"makes repeating safe: tenant, actor and key stand for one order for ever, and a payment buys one order.",
+			"makes repeating safe: tenant, actor and key stand for one order for ever, and a payment buys one order. Whether the " +
+			"channel is configured, and knows the payment, only the worker can see: a mistake shows at the first refund.",
 		Args: exactly("ORDER"),
 		RunE: a.verb(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			if order.Tenant, order.Actor, err = a.needTenantAndActor(); err != nil {
@@ -48,7 +49,7 @@ func (a *app) orderAddCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&order.Account, "account", "", "whose credits they are; it is created if need be")
-	flags.StringVar(&order.Channel, "channel", "", "name of the configured channel")
+	flags.StringVar(&order.Channel, "channel", "", "name of the channel in the worker's RECLAIM_CHANNELS, which is not checked here")
 	flags.StringVar(&order.Payment, "payment", "", "the channel's own id of the payment")
 	flags.StringVar(&order.Currency, "currency", "", "three letters, as in eur")
 	flags.Var(&paid, "paid", "how much was paid, in the currency's smallest unit")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -103,6 +104,51 @@ func line(w io.Writer, cells ...any) {
 		_, _ = io.WriteString(w, cell(fmt.Sprint(value)))
 	}
 	_, _ = io.WriteString(w, "\n")
+}
+
+// youCan writes the commands that a person can paste now.
+func youCan(w io.Writer, commands []string) {
+	label := "You can"
+	for _, command := range commands {
+		line(w, label, command)
+		label = ""
+	}
+}
+
+// wrapped writes a row of a text that may be long, on as many lines as it needs.
+func wrapped(w io.Writer, label, text string) {
+	const width = 100
+	var row string
+	for _, word := range strings.Fields(text) {
+		if row != "" && len(row)+1+len(word) > width {
+			line(w, label, row)
+			label, row = "", ""
+		}
+		if row != "" {
+			row += " "
+		}
+		row += word
+	}
+	line(w, label, row)
+}
+
+// plainWord is what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
+// shellWord writes a text as one word of a shell.
+func shellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// counted writes a number of things.
+func counted[N ~int | ~int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // cell keeps a text, which may come from anybody, to its place in a table: one line, nothing that moves the cursor.

@@ -117,13 +117,7 @@ func refundTable(w io.Writer, refund client.Refund) {
 		needed = "yes"
 	}
 	line(w, "Needs a person", needed)
-	for i, command := range refundCommandsFor(refund) {
-		label := "You can"
-		if i > 0 {
-			label = ""
-		}
-		line(w, label, command)
-	}
+	youCan(w, refundCommandsFor(refund))
 	line(w, "Amount", fmt.Sprintf("%d %s and %d credits", refund.Amount, refund.Currency, refund.Credits))
 	line(w, "Order", refund.OrderID)
 	if refund.JobID != "" {
@@ -133,9 +127,9 @@ func refundTable(w io.Writer, refund client.Refund) {
 	line(w, "Payment", refund.Payment+" through "+refund.Channel)
 	line(w, "Channel's ref", orDash(refund.ChannelRef))
 	line(w, "Reason", refund.Reason)
-	if len(refund.Issues) > 0 {
+	for _, issue := range refund.Issues {
 		line(w)
-		issueTable(w, refund.Issues)
+		issueTable(w, refund.Tenant, issue)
 	}
 	line(w)
 	storyTable(w, refund.Story)
@@ -152,6 +146,7 @@ func clockOrDash(at time.Time) string {
 // sends and looks, so that pasting twice decides once; what is known, and who and why, is for the person to fill in.
 func refundCommandsFor(refund client.Refund) []string {
 	var commands []string
+	needsApprover := false
 	for _, action := range refund.Actions {
 		command := fmt.Sprintf("%s refund resolve %s --tenant %s --id %s-%d.%d --action %s --operator \"$USER\" --reason 'WHY'",
 			program, refund.RefundID, refund.Tenant, action, refund.Sends, refund.Looks, action)
@@ -162,6 +157,11 @@ func refundCommandsFor(refund client.Refund) []string {
 			command += " --channel-ref 'CHANNEL REFERENCE'"
 		}
 		commands = append(commands, command)
+		// Which amounts need one, only the worker's configuration knows.
+		needsApprover = needsApprover || action != contract.ActionExtend
+	}
+	if needsApprover {
+		commands = append(commands, "(add --approver 'SECOND PERSON' if the channel asks for a second person)")
 	}
 	return commands
 }
@@ -174,7 +174,7 @@ func (a *app) refundResolveCommand() *cobra.Command {
 		action.of = append(action.of, string(possible))
 	}
 	command := &cobra.Command{
-		Use:   "resolve REFUND --id ID --action settle|release|resend|extend|cancel --operator WHO --reason WHY",
+		Use:   "resolve REFUND --id ID --action settle|release|resend|extend|cancel [--operator WHO] --reason WHY",
 		Short: "Decide a stuck refund",
 		Long: "Decide a stuck refund: settle says, with evidence, that the channel sent the money back; release, that no money " +
 			"moved and none will; resend sends the same number again, while the channel honours it; extend goes on looking; " +
@@ -185,6 +185,9 @@ func (a *app) refundResolveCommand() *cobra.Command {
 		RunE: a.verb(func(ctx context.Context, c *client.Client, args []string) error {
 			tenant, err := a.needTenant()
 			if err != nil {
+				return err
+			}
+			if decision.Operator, err = a.needOperator(decision.Operator); err != nil {
 				return err
 			}
 			decision.Action, decision.Amount = contract.RefundAction(action.value), money.value
@@ -202,13 +205,13 @@ func (a *app) refundResolveCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&decision.ID, "id", "", "resolution id: the same for every repeat of this decision")
 	flags.Var(&action, "action", "what is decided")
-	flags.StringVar(&decision.Operator, "operator", "", "who decided it")
+	flags.StringVar(&decision.Operator, "operator", "", operatorUsage)
 	flags.StringVar(&decision.Approver, "approver", "", "who approved it, a second person")
 	flags.StringVar(&decision.Reason, "reason", "", "why")
 	flags.StringVar(&decision.ChannelRef, "channel-ref", "", "the channel's own reference of the refund (settle)")
 	flags.Var(&money, "amount", "the refund's amount, to be sure that it is this one (settle, release)")
 	flags.StringVar(&decision.Currency, "currency", "", "the refund's currency, checked where it is given")
 	flags.StringVar(&decision.Evidence, "evidence", "", "how it is known (settle, release)")
-	mustHave(command, "id", "action", "operator", "reason")
+	mustHave(command, "id", "action", "reason")
 	return command
 }

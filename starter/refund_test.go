@@ -32,6 +32,10 @@ func TestOrderVerbs(t *testing.T) {
 	assert.Equal(t, "Answer   already there: nothing moved now\nOrder    o-1\nAccount  team-7\nBalance  100\n",
 		c.ok(c.addOrder("o-1")...))
 	c.refused("Conflict", c.addOrder("o-2", "--key", "order o-1")...)
+	message := c.refused("Conflict", c.addOrder("o-1", "--paid", "9000", "--currency", "usd")...)["message"]
+	assert.Contains(t, message, `the key "order o-1" stands for another order (currency is eur, not usd, paid is 10000, not 9000)`)
+	message = c.refused("Conflict", c.addOrder("o-1", "--credits", "1", "--key", "k")...)["message"]
+	assert.Contains(t, message, "the order is there with other parameters (credits is 100, not 1): ")
 	c.refused("Conflict", c.addOrder("o-2", "--payment", "pi_o-1")...)
 	c.refused("BadInput", c.addOrder("o-2", "--asset", "TOKEN")...)
 	refused := c.refused("BadInput", c.addOrder("o-2", "--paid", "0", "--currency", "euro")...)
@@ -65,7 +69,9 @@ func TestRefundVerbsWithoutTemporal(t *testing.T) {
 	assert.Regexp(t, `(?m)^Answer +accepted before under this key: nothing moved now$`, again)
 	assert.Regexp(t, `(?m)^Amount +2550 eur and 26 credits$`, again)
 	assert.Contains(t, again, "refund status "+id+" --tenant acme")
-	assert.Equal(t, "new_key", c.refused("Conflict", refundRequest("2551", "k")...)["retry"])
+	conflict := c.refused("Conflict", refundRequest("2551", "k")...)
+	assert.Equal(t, "new_key", conflict["retry"])
+	assert.Contains(t, conflict["message"], "repeat it with the first parameters; a new key makes another refund")
 	assert.Equal(t, "new_key", c.refused("Conflict", refundRequest("2550", "k", "--credits", "0")...)["retry"])
 	c.refused("CapacityExceeded", refundRequest("7451", "k2")...)
 	c.refused("NotFound", "refund", "request", "--order", "o-2", "--amount", "1", "--key", "k2", "--reason", "r")
@@ -80,6 +86,7 @@ func TestRefundVerbsWithoutTemporal(t *testing.T) {
 	assert.Regexp(t, `(?m)^Did it happen +No: it is accepted here and not sent yet\.$`, shown)
 	assert.Regexp(t, `(?m)^Next look +-$`, shown)
 	assert.Regexp(t, `(?m)^You can +go run ./starter refund resolve `+id+` --tenant acme --id cancel-0\.0 --action cancel `, shown)
+	assert.Regexp(t, `(?m)^ +\(add --approver 'SECOND PERSON' if the channel asks for a second person\)$`, shown)
 	assert.Regexp(t, `(?m)^TIME +WHAT +AMOUNT +BALANCE +IN WORDS$`, shown)
 	assert.Regexp(t, `(?m)^\S+ +payout +-26 +74 +26 credits left account team-7 with the money$`, shown)
 	assert.Equal(t, shown, c.ok("refund", "status", "--key", "k"))
@@ -106,7 +113,7 @@ func TestRefundVerbsWithoutTemporal(t *testing.T) {
 	assert.Regexp(t, `(?m)^Money +10000 paid, 0 refunded, 2551 on its way back, 7449 left, in eur$`, order)
 	assert.Regexp(t, `(?m)^REFUND +STATE +AMOUNT +CREDITS +ACCEPTED +REASON\n`+id+` +accepted +2550 +26 +\S+Z +asked for$`, order)
 	assert.Contains(t, c.ok("account", "statement", "team-7"), "refund "+id)
-	assert.Contains(t, c.ok("audit"), "1 orders, 2 refunds")
+	assert.Contains(t, c.ok("audit"), "1 order, 2 refunds")
 }
 
 func TestIssueVerbs(t *testing.T) {
@@ -117,13 +124,20 @@ func TestIssueVerbs(t *testing.T) {
 		VALUES ('acme', 'unknown_refund:re_1', 'unknown_refund', 'channel', 'sim', 'nobody asked for it', '2026-01-02T03:04:05Z'),
 			('globex', 'other', 'k', 'channel', 'sim', 'e', now())`)
 	assert.Equal(t, ""+
-		"ISSUE                STATE  OPENED                SUBJECT      EVIDENCE\n"+
-		"unknown_refund:re_1  open   2026-01-02T03:04:05Z  channel sim  nobody asked for it\n", c.ok("issue", "list"))
+		"Issue     unknown_refund:re_1\n"+
+		"State     open since 2026-01-02T03:04:05Z\n"+
+		"Kind      unknown_refund\n"+
+		"Subject   channel sim\n"+
+		"Evidence  nobody asked for it\n"+
+		"You can   go run ./starter issue resolve unknown_refund:re_1 --tenant acme --id resolve-1 --operator \"$USER\" --reason 'WHY'\n",
+		c.ok("issue", "list"))
 	_, listed := c.json("issue", "list")
 	assert.Equal(t, []any{map[string]any{
 		"issueId": "unknown_refund:re_1", "kind": "unknown_refund", "subjectKind": "channel", "subjectId": "sim",
 		"evidence": "nobody asked for it", "state": "open", "openedAt": "2026-01-02T03:04:05Z",
 	}}, listed["issues"])
+
+	assert.Equal(t, []any{}, listed["refunds"])
 
 	resolve := []string{"issue", "resolve", "unknown_refund:re_1", "--id", "t-1", "--operator", "ann", "--reason", "made by hand"}
 	for range 2 {
@@ -137,7 +151,98 @@ func TestIssueVerbs(t *testing.T) {
 	c.refused("NotFound", append(resolve, "--tenant", "globex")...)
 	_, listed = c.json("issue", "list")
 	assert.Equal(t, []any{}, listed["issues"])
-	assert.Regexp(t, `(?m)^unknown_refund:re_1 +resolved `, c.ok("issue", "list", "--all"))
+	all := c.ok("issue", "list", "--all")
+	assert.Regexp(t, `(?m)^State +resolved at \S+, opened at 2026-01-02T03:04:05Z$`, all)
+	assert.NotContains(t, all, "You can")
+}
+
+func TestIssueListNamesTheRefundsThatWaitForAPerson(t *testing.T) {
+	t.Parallel()
+	c := newTerminal(t)
+	c.ok(c.addOrder("o-1")...)
+	ids := map[string]string{}
+	for _, key := range []string{"quiet", "given up", "stuck", "done"} {
+		_, refund := c.json(refundRequest("100", key)...)
+		ids[key] = refund["refundId"].(string)
+	}
+	assert.Equal(t, "No issues\n", c.ok("issue", "list"))
+	c.sql(`UPDATE reclaim.refunds SET needs_review = true, updated_at = '2026-01-02T03:04:05Z', first_sent_at = created_at,
+			send_count = 1, look_until = created_at, state = 'unknown' WHERE refund_id = '` + ids["given up"] + `';
+		UPDATE reclaim.refunds SET needs_review = true, updated_at = '2026-01-02T03:04:06Z'
+			WHERE refund_id = '` + ids["stuck"] + `';
+		UPDATE reclaim.refunds SET needs_review = true, first_sent_at = created_at, send_count = 1, state = 'failed',
+			returned_at = created_at WHERE refund_id = '` + ids["done"] + `'`)
+	_, listed := c.json("issue", "list")
+	assert.Equal(t, []any{}, listed["issues"])
+	refunds := listed["refunds"].([]any)
+	require.Len(t, refunds, 2, "%v", refunds)
+	assert.Equal(t, ids["stuck"], refunds[0].(map[string]any)["refundId"], "the newest first")
+	assert.Contains(t, refunds[0].(map[string]any)["waitsFor"], "whether the worker's configuration has channel sim")
+	assert.Equal(t, map[string]any{
+		"refundId": ids["given up"], "orderId": "o-1", "state": "unknown", "since": "2026-01-02T03:04:05Z",
+		"waitsFor": "a person's decision: resolve with settle, release, resend or extend",
+	}, refunds[1])
+	table := c.ok("issue", "list")
+	assert.Contains(t, table, ""+
+		"Refund     "+ids["given up"]+"\n"+
+		"State      unknown since 2026-01-02T03:04:05Z\n"+
+		"Order      o-1\n"+
+		"Waits for  a person's decision: resolve with settle, release, resend or extend\n"+
+		"You can    go run ./starter refund status "+ids["given up"]+" --tenant acme\n")
+	_, listed = c.json("issue", "list", "--tenant", "globex")
+	assert.Equal(t, []any{}, listed["refunds"])
+
+	c.sql(`INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence, opened_at)
+		VALUES ('acme', 'it''s odd', 'evidence_mismatch', 'refund', '` + ids["stuck"] + `', repeat('a word ', 30), now())`)
+	table = c.ok("issue", "list")
+	assert.Contains(t, table, ` issue resolve 'it'\''s odd' --tenant acme `)
+	assert.Contains(t, table, "; and a person must look at its open issues")
+	for row := range strings.Lines(table) {
+		if !strings.HasPrefix(row, "You can") {
+			assert.Less(t, len(row), 130, "%s", row)
+		}
+	}
+	assert.Regexp(t, `(?m)^Evidence +a word .*\n +(a )?word `, table)
+	assert.Contains(t, c.ok("refund", "status", ids["stuck"]), ` issue resolve 'it'\''s odd' --tenant acme `)
+}
+
+func TestTheOperatorIsWhoAsksUnlessNamed(t *testing.T) {
+	t.Parallel()
+	c := newTerminal(t)
+	c.sql(`INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence)
+		VALUES ('acme', 'i-1', 'k', 'channel', 'sim', 'e')`)
+	c.ok("issue", "resolve", "i-1", "--id", "1", "--operator", "", "--reason", "why")
+	c.ok("issue", "resolve", "i-1", "--id", "1", "--operator", "cli:test", "--reason", "why")
+	c.refused("BadResolution", "issue", "resolve", "i-1", "--id", "1", "--operator", "ann", "--reason", "why")
+}
+
+func TestAPayoutOfAJobNamesItsRefund(t *testing.T) {
+	t.Parallel()
+	c := newTerminal(t)
+	c.ok(c.addOrder("o-1")...)
+	_, refund := c.json(refundRequest("100", "k")...)
+	c.sql(`UPDATE reclaim.ledger_entries SET job_id = 'job-1' WHERE type = 'payout'`)
+	assert.Contains(t, c.ok("account", "statement", "team-7"), "refund "+refund["refundId"].(string)+" of job job-1")
+}
+
+func TestJobStatusTellsWhatBecameOfARefundToItsSource(t *testing.T) {
+	t.Parallel()
+	c := newTerminal(t)
+	c.ok(c.addOrder("o-1")...)
+	_, refund := c.json(refundRequest("100", "k")...)
+	c.sql(`INSERT INTO reclaim.jobs (tenant_id, job_id, account_id, cost, fingerprint, state, spec, is_refunded, refunded_at)
+			VALUES ('acme', 'stays', 'team-7', 1, 'v1:x', 'failed', '{}', true, now()),
+				('acme', 'left', 'team-7', 1, 'v1:x', 'failed', '{}', true, now());
+		INSERT INTO reclaim.job_events (tenant_id, job_id, kind, detail)
+			VALUES ('acme', 'stays', 'source_refused', 'the credits stay on the account: it owes 3');
+		UPDATE reclaim.refunds SET job_id = 'left'`)
+	assert.Regexp(t, `(?m)^Refund +not sent to its source: the credits stay on the account: it owes 3$`, c.ok("job", "status", "stays"))
+	_, status := c.json("job", "status", "stays")
+	assert.Equal(t, "the credits stay on the account: it owes 3", status["note"])
+	id := refund["refundId"].(string)
+	assert.Regexp(t, `(?m)^Refund +`+id+`: go run ./starter refund status `+id+` --tenant acme$`, c.ok("job", "status", "left"))
+	_, status = c.json("job", "status", "left")
+	assert.Equal(t, id, status["refundId"])
 }
 
 func TestRefundVerbs(t *testing.T) {

@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/reclaimhq/reclaim/worker/devstack"
+	"github.com/reclaimhq/reclaim/worker/localstack"
 )
 
 func devCommand() *cobra.Command {
@@ -23,7 +25,9 @@ func devCommand() *cobra.Command {
 		Short: "Run everything on this machine: Postgres, Temporal with its Web UI, and the workers",
 		Long: "Run everything on this machine until Ctrl-C, without Docker: Postgres, Temporal with its Web UI, " +
 			"Reclaim's worker and the example work's. The data is kept, and a second start finds it. With a command after " +
-			"--, run that against the stack instead of waiting, and stop when it ends.",
+			"--, run that against the stack instead of waiting, and stop when it ends.\n\n" +
+			"Orders may name two payment channels, both of one simulator:\n  " +
+			strings.Join(devstack.Channels(), "\n  ") + "\nWhat the simulator can be told: worker simulator --help",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
 				return fmt.Errorf("dev takes no argument %q: a command to run comes after --: %w", args[0], errUsage)
@@ -72,6 +76,9 @@ func dev(ctx context.Context, options devstack.Options, fresh bool, run []string
 			fmt.Fprintln(out, "stopped before everything was ready")
 			return nil
 		}
+		if errors.Is(err, localstack.ErrInUse) {
+			err = fmt.Errorf("%w (--data FOLDER; make dev ARGS=\"--data FOLDER\")", err)
+		}
 		return err
 	}
 	defer func() { err = errors.Join(err, stopStack(stack, out)) }()
@@ -114,14 +121,22 @@ func tellAddresses(stack *devstack.Stack, data, try string, out io.Writer) error
   Postgres   %s
   as owner   %s
   data       %s (%s)
+  channels   %s
 
 To use the command line from another terminal, paste this (or: source %s):
 
 %s
 then try: go run ./starter %s
 
+A payment, and the order that it paid, to try refunds with (docs/integration.md, "Try refunds here"):
+
+curl -fsS $RECLAIM_SIMULATOR/simulator/payments -d '{"payment_intent":"pi_first","amount":10000,"currency":"eur"}'
+go run ./starter order add order-first --account team-7 --channel %s --payment pi_first \
+  --currency eur --paid 10000 --credits 1000 --key order-first
+
 Ctrl-C stops everything.
-`, stack.UI(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data, file, stack.Environment(), try)
+`, stack.UI(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
+		strings.Join(devstack.Channels(), "\n             "), file, stack.Environment(), try, devstack.Channel)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -30,6 +31,8 @@ func TestDevKeepsItsDataAndLeavesNoProcess(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o755))
 
 	first := startDev(t, devstack.Options{Dir: dir})
+	assert.ErrorContains(t, dev(t.Context(), devstack.Options{Dir: dir}, false, nil, io.Discard), "--data FOLDER",
+		"a second start in the same folder")
 	info, err := os.Stat(filepath.Join(dir, "env"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it holds passwords")

@@ -20,7 +20,7 @@ func renderCommand() *cobra.Command {
 		Use:   "render",
 		Short: "Run the example work, a studio that renders fractals, until SIGTERM",
 		Long: "Run the example work, a studio that renders fractals, until SIGTERM. It needs no database: " +
-			"only TEMPORAL_… is read from the environment.",
+			"only TEMPORAL_… is read from the environment.\n\n" + render.Help(),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options, err := config.LoadTemporal()

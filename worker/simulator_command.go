@@ -14,14 +14,16 @@ func simulatorCommand() *cobra.Command {
 		Use:   "simulator",
 		Short: "Run a payment channel that moves no real money, until SIGTERM",
 		Long: "Run a payment channel that moves no real money, until SIGTERM. It speaks as much of Stripe's API as refunds " +
-			"need, misbehaves as it is told under /simulator, and keeps a book of what it moved.",
+			"need, misbehaves as it is told under /simulator, and keeps a book of what it moved, in memory only.\n\n" +
+			simulator.Help(),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			channel, err := simulator.Start(options)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "a simulated payment channel listens on", channel.URL())
+			fmt.Fprintf(cmd.OutOrStdout(), "a simulated payment channel listens on %s; what it can be told: GET %[1]s/simulator\n",
+				channel.URL())
 			<-cmd.Context().Done()
 			return channel.Close()
 		},

@@ -179,7 +179,7 @@ const queryPatience = 3 * time.Second
 // open job waits for comes from its run, where that answers in time. Errors: NotFound, Unavailable.
 func (c *Client) Status(ctx context.Context, tenant, jobID string) (contract.JobStatus, error) {
 	status, err := c.jobStatus(ctx, tenant, jobID)
-	if err != nil || status.Money.Refunded == 0 {
+	if err != nil || status.Refunded == 0 {
 		return status, err
 	}
 	status.RefundID, err = c.store.GetJobRefund(ctx, db.GetJobRefundParams{TenantID: tenant, JobID: &jobID})

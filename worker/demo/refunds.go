@@ -172,18 +172,25 @@ func (s *stage) showRefund(ctx context.Context, scene refundScene) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "     refund %s ended as %s; the channel's own book: %d cents sent back, asked %d times\n",
-		number, refund.State, moved, asked)
+	fmt.Fprintf(s.out, "     refund %s ended as %s; the channel's own book: %d cents sent back, asked %s\n",
+		number, refund.State, moved, inTimes(asked))
 	switch {
 	case refund.State != scene.state:
 		return fmt.Errorf("expected the refund to end as %s, found %s", scene.state, refund.State)
 	case !slices.Equal(found, scene.entries):
 		return fmt.Errorf("expected the entries %s, found %s", inWords(scene.entries), inWords(found))
 	case moved != scene.moved || asked != scene.asked:
-		return fmt.Errorf("expected the channel to have sent %d cents back, asked %d times", scene.moved, scene.asked)
+		return fmt.Errorf("expected the channel to have sent %d cents back, asked %s", scene.moved, inTimes(scene.asked))
 	}
 	fmt.Fprintf(s.out, "     Notice: %s\n", scene.notice)
 	return nil
+}
+
+func inTimes(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 func (s *stage) playRefund(ctx context.Context, scene refundScene, number string) (client.Refund, error) {

@@ -44,7 +44,19 @@ func (s *Stack) startWorker(ctx context.Context) (where string, err error) {
 const (
 	Channel          = "simulator"
 	ImpatientChannel = "simulator-impatient"
+
+	impatience       = "5s"
+	secondPersonFrom = 50000
 )
+
+// Channels says in words how the channels of the stack differ, and what is special about them.
+func Channels() []string {
+	return []string{
+		Channel + ": its notices come in; a person is asked after days",
+		fmt.Sprintf("%s: no notices; a person is asked %s after a refund was sent that is not confirmed", ImpatientChannel, impatience),
+		fmt.Sprintf("from %d on, a decision needs a second person; the simulator forgets its payments when it stops", secondPersonFrom),
+	}
+}
 
 // The simulator's key and secret protect nothing; they are handed on as real ones are.
 const (
@@ -67,7 +79,7 @@ kind = "simulator"
 api_key_env = %q
 webhook_secret_env = %q
 base_url = %q
-second_person_from = 50000
+second_person_from = %d
 
 [[channel]]
 name = %q
@@ -75,8 +87,10 @@ kind = "simulator"
 api_key_env = %q
 webhook_secret_env = %q
 base_url = %q
-give_up = "5s"
-`, Channel, apiKeyName, secretName, s.SimulatorURL(), ImpatientChannel, apiKeyName, secretName, s.SimulatorURL())
+give_up = %q
+second_person_from = %d
+`, Channel, apiKeyName, secretName, s.SimulatorURL(), secondPersonFrom,
+		ImpatientChannel, apiKeyName, secretName, s.SimulatorURL(), impatience, secondPersonFrom)
 	if err := os.WriteFile(filepath.Join(s.home, "channels.toml"), []byte(channels), 0o600); err != nil {
 		return "", fmt.Errorf("write the file with the channels: %w", err)
 	}

@@ -33,7 +33,7 @@ func Erase(dir string) (err error) {
 			return err
 		}
 		if lock == nil {
-			return fmt.Errorf("%s is in use by another copy: stop that one before deleting its data", path)
+			return fmt.Errorf("%s is %w: stop that one before deleting its data", path, ErrInUse)
 		}
 		defer func() { err = errors.Join(err, lock.Close()) }()
 		kept = append(kept, path)

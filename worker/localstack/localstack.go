@@ -27,6 +27,9 @@ const loopback = "127.0.0.1"
 // rootHome holds what servers run by root need in a place that another user may enter.
 const rootHome = "/var/lib/reclaim"
 
+// ErrInUse tells that another copy uses the folder of the data.
+var ErrInUse = errors.New("in use by another copy")
+
 // errPortTaken tells that another program took the port between its choice and its use.
 var errPortTaken = errors.New("the port is taken")
 
@@ -130,7 +133,7 @@ func (p *place) prepare(as *serverUser) error {
 		return err
 	}
 	if lock == nil {
-		return fmt.Errorf("%s is in use by another copy: stop that one, or choose another folder", p.path)
+		return fmt.Errorf("%s is %w: stop that one, or choose another folder", p.path, ErrInUse)
 	}
 	p.lock = lock
 	return nil

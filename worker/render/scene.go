@@ -1,11 +1,14 @@
 package render
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"regexp"
+	"strings"
 )
 
 const (
@@ -49,11 +52,46 @@ type Input struct {
 	// FailWhile names a file in the results directory: attempts that begin while it exists fail with
 	// StudioDown. Empty for none.
 	FailWhile string `json:"failWhile"`
+
+	// fault is what is wrong with the JSON that the scene was read from.
+	fault string
+}
+
+// Help lists the fields of the scene, for people.
+func Help() string {
+	return fmt.Sprintf(`The input of the activity %s is a scene, all of it in one JSON object; other fields are refused:
+
+  width, height      in pixels, 1 to %d each, together at most 64 megapixels
+  centerX, centerY   the middle of the view, -%g to %[3]g
+  scale              the width of the view, above 0 and at most %g; 3.5 shows all
+  maxIterations      1 to %d
+
+and, to make it misbehave:
+
+  slowMs             takes at least so many milliseconds
+  failAttempts       the attempts 1 to N fail, and another may succeed
+  neverSucceeds      true: fails for good
+  failWhile          attempts that begin while a file of this name is in the results' folder fail
+`, ActivityName, maxSide, maxCenter, maxScale, maxIterations)
+}
+
+// UnmarshalJSON reads a scene. What is wrong with it is kept for check to tell: an error here would be told as trouble of
+// the worker's, and the same scene tried again.
+func (in *Input) UnmarshalJSON(data []byte) error {
+	type plain Input // without this method
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode((*plain)(in)); err != nil {
+		in.fault = "the scene cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")
+	}
+	return nil
 }
 
 // check returns an error that names the field and its rule.
 func (in Input) check() error {
 	switch {
+	case in.fault != "":
+		return errors.New(in.fault)
 	case in.Width < 1 || in.Width > maxSide:
 		return fmt.Errorf("width is %d: it must be 1 to %d pixels", in.Width, maxSide)
 	case in.Height < 1 || in.Height > maxSide:

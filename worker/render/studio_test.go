@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -281,6 +282,27 @@ func TestRenderRefusesBadArguments(t *testing.T) {
 		})
 	}
 	assert.Empty(t, files(t, s), "a refused scene leaves nothing behind")
+}
+
+func TestRenderRefusesWhatItCannotRead(t *testing.T) {
+	s := newStudio(t)
+	const rest = `,"width":60,"height":40,"scale":3.5,"maxIterations":200}`
+	for input, says := range map[string]string{
+		`{"slowly":5` + rest: `unknown field "slowly"`, `{"slowMs":"5"` + rest: "slowMs", `[]`: "cannot be read", `null`: "width is 0",
+	} {
+		_, err := newEnv(t, s, t.Context(), nil).ExecuteActivity(ActivityName, json.RawMessage(input), firstAttempt())
+		app := requireApplicationError(t, err, BadScene, true)
+		assert.Contains(t, app.Error(), says)
+	}
+	assert.Empty(t, files(t, s), "a refused scene leaves nothing behind")
+}
+
+func TestTheHelpNamesEveryField(t *testing.T) {
+	for field := range reflect.TypeFor[Input]().Fields() {
+		if field.IsExported() {
+			assert.Contains(t, Help(), field.Tag.Get("json"))
+		}
+	}
 }
 
 func TestRenderAcceptsTheLimits(t *testing.T) {

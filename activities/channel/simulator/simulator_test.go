@@ -452,6 +452,23 @@ func TestControl(t *testing.T) {
 	assert.Panics(t, func() { s.Script("x", Script{Create: []Fault{{}}}) })
 }
 
+func TestHelpListsAllThatCanBeTold(t *testing.T) {
+	s := start(t, Options{})
+	told, err := do(t.Context(), http.MethodGet, s.URL()+"/simulator", "")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, told.status)
+	assert.Equal(t, Help(), told.raw)
+	for _, field := range []string{"create", "lookup", "life", "listLag", "getLag", "webhooks"} {
+		assert.Contains(t, told.raw, field)
+	}
+	for _, listed := range []string{
+		"POST /simulator/payments ", "PUT  /simulator/scripts/{name} ", "GET  /simulator/book ", "POST /simulator/clock ",
+		"GET  /simulator ",
+	} {
+		assert.Contains(t, told.raw, "\n  "+listed)
+	}
+}
+
 func TestManyAtOnce(t *testing.T) {
 	hooks := receive(t, nil)
 	s := start(t, Options{Latency: 200 * time.Millisecond, WebhookURL: hooks.URL})
