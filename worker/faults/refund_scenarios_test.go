@@ -706,6 +706,27 @@ func TestC28_ANoticeStandsInTheRowThoughItsRunCannotBeTold(t *testing.T) {
 	s.refundEndsAs(id, contract.RefundSucceeded)
 }
 
+// Whoever signals proves nothing, and the channel need not be waited for: it is asked at once.
+func TestASignalledNoticeHasTheChannelAsked(t *testing.T) {
+	s := newRefundStage(t, silent)
+	signal := func(id string, outcome contract.RefundOutcome) {
+		require.NoError(t, s.temporal.SignalWorkflow(s.ctx(), contract.RefundWorkflowID(s.tenant, id), "",
+			contract.ChannelNoticeSignal, contract.ChannelNotice{Outcome: outcome, ChannelRef: "re_made_up", Amount: 6000, Currency: currency}))
+	}
+	id := s.refund(6000, life(step(0, "pending"), step(time.Hour, "succeeded")))
+	s.refundReaches(id, contract.RefundPending)
+	looks := s.refundRow(id).looks
+	signal(id, contract.NoticeFailed)
+	eventually(t, "the channel is asked", func() bool { return s.refundRow(id).looks > looks })
+	assert.Equal(t, contract.RefundPending, s.refundState(id), "and says otherwise")
+	assert.Equal(t, capacity{reserved: 6000}, s.capacity())
+
+	s.simulator.Advance(time.Hour)
+	signal(id, contract.NoticeSucceeded)
+	s.refundEndsAs(id, contract.RefundSucceeded)
+	assert.Empty(t, s.issues())
+}
+
 func TestC46_ANoticeThatIsNotTheChannelsIsRefusedAndWritesNothing(t *testing.T) {
 	s := newRefundStage(t, silent)
 	box := s.keepNotices()
