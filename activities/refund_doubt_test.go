@@ -181,26 +181,37 @@ func TestASignalledNoticeIsNoEvidence(t *testing.T) {
 	w.assertRefundsSound()
 }
 
-func TestALookUpIsMadeAtOnceAndInAnyState(t *testing.T) {
+// A signal has the channel asked beside the schedule: it puts no look off, and is not asked sooner than the channel allows.
+func TestALookUpBesideTheSchedule(t *testing.T) {
 	t.Parallel()
 	w, b, r, orderID := newRefundWorld(t, 4)
 	key := w.inState(r, orderID, contract.RefundSucceeded)
 	b.query = func(context.Context, channel.Refund) (channel.Evidence, error) {
 		return w.says(key, channel.OutcomeFailed), nil
 	}
-	row, err := r.LookUpRefund(t.Context(), key)
+	w.age(key, time.Minute)
+	require.NoError(t, r.LookUpRefund(t.Context(), key))
+	assert.Equal(t, "reversed", w.refund(key).State, "in any state")
+
+	b.query = nil
+	open := w.accepted(orderID, 10, 4)
+	b.submit = lost
+	_, err := follow(w, r, open, contract.RefundAccepted)
 	require.NoError(t, err)
-	assert.Equal(t, contract.RefundReversed, row.State)
+	requireNotDue(t, r.LookUpRefund(t.Context(), open), 10*time.Second)
+	w.age(open, 10*time.Second)
+	before, asked := w.refund(open), b.calls()
+	require.NoError(t, r.LookUpRefund(t.Context(), open))
+	after := w.refund(open)
+	assert.Equal(t, asked[1]+1, b.calls()[1])
+	assert.Equal(t, before.NextLookAt, after.NextLookAt)
+	assert.Equal(t, before.LookCount, after.LookCount)
 
 	unsent := w.accepted(orderID, 10, 4)
-	asked := b.calls()
-	row, err = r.LookUpRefund(t.Context(), unsent)
-	require.NoError(t, err)
-	assert.Equal(t, contract.RefundAccepted, row.State)
-	assert.Equal(t, asked, b.calls(), "there is nothing to ask of what was not sent")
-	row, err = activities.NewRefunds(w.store, channel.NewSet(nil)).LookUpRefund(t.Context(), key)
-	require.NoError(t, err)
-	assert.Equal(t, contract.RefundReversed, row.State)
+	asked = b.calls()
+	require.NoError(t, r.LookUpRefund(t.Context(), unsent))
+	require.NoError(t, activities.NewRefunds(w.store, channel.NewSet(nil)).LookUpRefund(t.Context(), key))
+	assert.Equal(t, asked, b.calls(), "there is nothing to ask of what was not sent, and nobody where no channel is")
 	w.assertRefundsSound()
 }
 

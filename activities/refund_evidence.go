@@ -36,6 +36,9 @@ type Observation struct {
 	// Refusal says that the channel refused to make the refund, rather than told of one that it had made. It counts only
 	// where the number was sent once.
 	Refusal bool
+	// KnownSeq is the refund's newest event when the channel was asked, 0 where that is not known: not found contradicts only
+	// what was known then.
+	KnownSeq int64
 	// NextLook is how long after this observation the next look-up is due; 0 leaves the schedule as it is.
 	NextLook time.Duration
 }
@@ -73,7 +76,7 @@ func (r *Refunds) apply(
 		Code: contract.Clip(e.Code, 200), Evidence: contract.Clip(e.Detail, contract.MaxReasonBytes),
 		Sends: int32(e.Sends), Actor: contract.Clip(o.Actor, contract.MaxReasonBytes), ObservedAt: observed,
 		Reversible: o.Reversible, NextLookUs: o.NextLook.Microseconds(), Refusal: o.Refusal,
-		Elsewhere: e.Elsewhere,
+		Elsewhere: e.Elsewhere, KnownSeq: o.KnownSeq,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return AppliedEvidence{}, noRefund(tried, key)

@@ -376,7 +376,11 @@ func TestC25_ProcessingForDaysIsNotFinalAndAQueryAloneSettles(t *testing.T) {
 	processing := with(w.says(key, channel.OutcomePending), func(e *channel.Evidence) { e.Code = "processing" })
 	for range 8 {
 		w.age(key, 9*time.Hour)
-		assert.Equal(t, activities.Already, w.apply(r, key, activities.SourceQuery, processing).Verdict)
+		applied, err := r.ApplyEvidence(t.Context(), key, activities.Observation{
+			Source: activities.SourceQuery, Evidence: processing, Reversible: true, NextLook: 6 * time.Hour,
+		})
+		require.NoError(t, err)
+		assert.Equal(t, activities.Already, applied.Verdict)
 	}
 	refund := w.refund(key)
 	assert.EqualValues(t, 8, refund.LookCount, "each look-up is counted")

@@ -107,13 +107,7 @@ func (r *Refunds) follow(ctx context.Context, f FollowRequest) (FollowAnswer, er
 	if until := answer.Row.LookUntil; until.Before(next) {
 		next = until
 	}
-	return FollowAnswer{}, temporal.NewApplicationErrorWithOptions(
-		fmt.Sprintf("%s is %s; the channel is asked again at %s", refundName(f.RefundKey), state, next.Format(time.RFC3339)),
-		ErrorNotDue, temporal.ApplicationErrorOptions{
-			// Rounding up keeps a retry from arriving just before what it waits for.
-			NextRetryDelay: max(next.Sub(row.Now)+time.Millisecond, 10*time.Millisecond),
-			Category:       temporal.ApplicationErrorCategoryBenign,
-		})
+	return FollowAnswer{}, notDue(f.RefundKey, row, next)
 }
 
 func hasHadItsTime(row db.GetRefundRow) bool {
@@ -133,7 +127,9 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 	if refund.NextLookAt != nil && row.Now.Before(*refund.NextLookAt) && !hasHadItsTime(row) {
 		return nil
 	}
-	evidence, applied, err := r.lookUp(ctx, key, row, far)
+	pauses := far.Capabilities().Poll
+	pause := max(pauses[min(int(refund.LookCount), len(pauses)-1)], far.Capabilities().MinSpacing)
+	evidence, applied, err := r.lookUp(ctx, key, row, far, pause)
 	if err != nil || applied.State != contract.RefundUnknown || hasHadItsTime(row) {
 		return err
 	}
@@ -145,9 +141,10 @@ func (r *Refunds) step(ctx context.Context, key contract.RefundKey, row db.GetRe
 	return err
 }
 
-// lookUp asks the channel about the refund and applies what it says.
+// lookUp asks the channel about the refund and applies what it says. next is how long after it the next look is due, 0 for
+// one that is beside the schedule.
 func (r *Refunds) lookUp(
-	ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel,
+	ctx context.Context, key contract.RefundKey, row db.GetRefundRow, far channel.Channel, next time.Duration,
 ) (evidence channel.Evidence, applied AppliedEvidence, err error) {
 	refund, caps, asked := row.ReclaimRefund, far.Capabilities(), channelRefund(row)
 	evidence = channel.Evidence{Outcome: channel.OutcomeUnknown, Code: "no_look_up",
@@ -164,35 +161,44 @@ func (r *Refunds) lookUp(
 		// The channel's search may not have it yet.
 		evidence.Outcome, evidence.Code = channel.OutcomeUnknown, "not_found_yet"
 	}
-	pauses := caps.Poll
-	pause := max(pauses[min(int(refund.LookCount), len(pauses)-1)], caps.MinSpacing)
 	applied, err = r.apply(ctx, r.store.Queries, key, Observation{
-		Source: SourceQuery, Evidence: evidence, Reversible: caps.Reversible, NextLook: pause,
+		Source: SourceQuery, Evidence: evidence, Reversible: caps.Reversible, NextLook: next, KnownSeq: refund.EventSeq,
 	})
 	return evidence, applied, err
 }
 
-// LookUpRefund asks the channel once about a refund that was sent, in whatever state it is and whenever the next look-up is
-// due, and answers with its row. Where the channel is not configured, the row is all that there is.
-func (r *Refunds) LookUpRefund(ctx context.Context, key contract.RefundKey) (RefundRow, error) {
+// LookUpRefund asks the channel once about a refund that was sent, in whatever state it is and beside its schedule, though
+// not sooner than the channel allows. Where the channel is not configured there is nobody to ask.
+func (r *Refunds) LookUpRefund(ctx context.Context, key contract.RefundKey) error {
 	if err := ownRefund(ctx, key); err != nil {
-		return RefundRow{}, err
+		return err
 	}
 	row, err := r.read(ctx, r.store.Queries, key)
 	if err != nil {
-		return RefundRow{}, err
+		return err
 	}
 	far, err := r.channels.Get(row.Channel, key.Tenant)
-	if err == nil && row.ReclaimRefund.FirstSentAt != nil {
-		stop := beat(ctx)
-		defer stop()
-		if _, _, err := r.lookUp(ctx, key, row, far); err != nil {
-			return RefundRow{}, err
-		}
-		row, err = r.read(ctx, r.store.Queries, key)
-		return refundRowOf(row), err
+	if err != nil || row.ReclaimRefund.FirstSentAt == nil {
+		return nil //nolint:nilerr // see above
 	}
-	return refundRowOf(row), nil
+	allowed := instant(row.ReclaimRefund.LastCheckedAt).Add(far.Capabilities().MinSpacing)
+	if row.Now.Before(allowed) {
+		return notDue(key, row, allowed)
+	}
+	stop := beat(ctx)
+	defer stop()
+	_, _, err = r.lookUp(ctx, key, row, far, 0)
+	return err
+}
+
+// notDue asks to be run again at the given time. Rounding up keeps a retry from arriving just before what it waits for.
+func notDue(key contract.RefundKey, row db.GetRefundRow, next time.Time) error {
+	return temporal.NewApplicationErrorWithOptions(
+		fmt.Sprintf("%s is %s; the channel is asked again at %s", refundName(key), row.ReclaimRefund.State, next.Format(time.RFC3339)),
+		ErrorNotDue, temporal.ApplicationErrorOptions{
+			NextRetryDelay: max(next.Sub(row.Now)+time.Millisecond, 10*time.Millisecond),
+			Category:       temporal.ApplicationErrorCategoryBenign,
+		})
 }
 
 // send commits that sending begins, asks the channel, and applies its answer. A number that the channel no longer honours
@@ -283,8 +289,10 @@ func observe(ctx context.Context, call func(context.Context) (channel.Evidence, 
 func (r *Refunds) stuck(ctx context.Context, f FollowRequest, why string, cause error) (FollowAnswer, error) {
 	_, err := r.store.FlagRefund(ctx, db.FlagRefundParams{TenantID: f.Tenant, RefundID: f.RefundID})
 	if err == nil && !f.NeedsReview {
-		row, err := r.read(ctx, r.store.Queries, f.RefundKey)
-		return FollowAnswer{Row: refundRowOf(row)}, err
+		var row db.GetRefundRow
+		if row, err = r.read(ctx, r.store.Queries, f.RefundKey); err == nil {
+			return FollowAnswer{Row: refundRowOf(row)}, nil
+		}
 	}
 	cause = errors.Join(cause, err)
 	return FollowAnswer{}, temporal.NewApplicationErrorWithOptions("follow "+refundName(f.RefundKey)+": "+cause.Error(), why,

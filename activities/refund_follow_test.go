@@ -167,6 +167,23 @@ func TestC40_NotFoundProvesNothingBeforeTheSearchKnows(t *testing.T) {
 	w.assertRefundsSound()
 }
 
+// The channel was asked, and acknowledged before its answer to that was applied: a webhook does so, or another attempt.
+func TestC40_NotFoundOfBeforeTheAcknowledgementIsNoContradiction(t *testing.T) {
+	t.Parallel()
+	w, b, r, orderID := newRefundWorld(t, 4)
+	key := w.inState(r, orderID, contract.RefundUnknown)
+	w.age(key, time.Minute)
+	b.query = func(context.Context, channel.Refund) (channel.Evidence, error) {
+		require.Equal(t, activities.Applied, w.apply(r, key, activities.SourceNotice, w.says(key, channel.OutcomePending)).Verdict)
+		return channel.Evidence{Outcome: channel.OutcomeNotFound}, nil
+	}
+	answer, err := follow(w, r, key, contract.RefundUnknown)
+	require.NoError(t, err)
+	assert.Equal(t, contract.RefundPending, answer.Row.State)
+	assert.Empty(t, w.issues(tenant, key.RefundID))
+	w.assertRefundsSound()
+}
+
 func TestC40_NotFoundBeforeTheSearchKnowsIsNoContradictionEither(t *testing.T) {
 	t.Parallel()
 	w, b, r, orderID := newRefundWorld(t, 4)

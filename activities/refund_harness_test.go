@@ -374,7 +374,7 @@ func (w *world) refundRead(key contract.RefundKey) db.GetRefundRow {
 func (w *world) age(key contract.RefundKey, by time.Duration) {
 	w.t.Helper()
 	tag, err := w.admin.Exec(w.t.Context(), `UPDATE reclaim.refunds SET first_sent_at = first_sent_at - past,
-			next_look_at = next_look_at - past, look_until = look_until - past
+			next_look_at = next_look_at - past, look_until = look_until - past, last_checked_at = last_checked_at - past
 		FROM (SELECT $3::bigint * interval '1 microsecond' AS past) AS so
 		WHERE tenant_id = $1 AND refund_id = $2`, key.Tenant, key.RefundID, by.Microseconds())
 	require.NoError(w.t, err)

@@ -30,7 +30,7 @@ type AppliedNotice struct {
 	News bool `json:"news,omitempty"`
 }
 
-// ApplyNotice holds the content of a channel-notice signal against the row. What a channel reports is committed before its
+// ApplyNotice holds the content of a channel-notice signal against the row. (Histories know it by this name.) What a channel reports is committed before its
 // run is told, so there is no news in it; a signal itself carries no signature, and what only it says is looked up.
 func (r *Refunds) ApplyNotice(ctx context.Context, q NoticeRequest) (AppliedNotice, error) {
 	if err := ownRefund(ctx, q.RefundKey); err != nil {

@@ -188,7 +188,7 @@ func TestTheApplicationsRightsAreThese(t *testing.T) {
 		"jobs: attempts, cancel_requested, delivered_at, granted, is_reclaimed, is_refunded, key_attempt, last_error, " +
 			"output, reason, reclaimed_at, refunded_at, state, updated_at",
 		"orders: refunded, refunded_credits, reserved, reserved_credits",
-		"refunds: channel_ref, event_seq, first_sent_at, last_checked_at, last_code, last_outcome, look_count, look_until, " +
+		"refunds: channel_ref, ended_by, event_seq, first_sent_at, last_checked_at, last_code, last_outcome, look_count, look_until, " +
 			"needs_review, next_look_at, resend_requested, returned_at, send_count, state, succeeded_at, updated_at",
 		"issues: resolved_at, state",
 		"outbox: attempts, delivered_at, last_error, next_attempt_at",

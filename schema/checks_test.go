@@ -305,6 +305,7 @@ func rowCases() []rowCase {
 		{"refunds", "refunds_check1", in("unknown", cells{"first_sent_at": "now()"})},
 		{"refunds", "refunds_look_count_check", cells{"look_count": "-1"}},
 		{"refunds", "refunds_event_seq_check", cells{"event_seq": "-1"}},
+		{"refunds", "refunds_ended_by_check", cells{"ended_by": "'nobody'"}},
 		{"refunds", "", cells{"requested_by": "''", "channel_ref": bytes(200)}},
 		{"refunds", "refunds_requested_by_check", cells{"requested_by": bytes(201)}},
 		{"refunds", "refunds_channel_ref_check", cells{"channel_ref": bytes(201)}},

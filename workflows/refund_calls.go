@@ -22,12 +22,11 @@ func (r *channelRefund) applyNotice(ctx workflow.Context, notice contract.Channe
 	if !heard.News {
 		return
 	}
-	var row activities.RefundRow
-	if err := workflow.ExecuteActivity(followCall(ctx, r.row), refundActivities.LookUpRefund, r.key).Get(ctx, &row); err != nil {
+	if err := workflow.ExecuteActivity(followCall(ctx, r.row), refundActivities.LookUpRefund, r.key).Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Error("A refund could not be looked up after a notice", "error", err)
-		return
 	}
-	r.obey(ctx, row)
+	// A decision may have been taken meanwhile.
+	r.reread(ctx)
 }
 
 // resolveRefund takes a decision to Postgres and obeys the row. A decision that goes on with the refund ends the waiting for

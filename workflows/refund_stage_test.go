@@ -22,7 +22,7 @@ var _ = []interface {
 	ReadRefund(context.Context, contract.RefundKey) (activities.RefundRow, error)
 	FollowRefund(context.Context, activities.FollowRequest) (activities.FollowAnswer, error)
 	ApplyNotice(context.Context, activities.NoticeRequest) (activities.AppliedNotice, error)
-	LookUpRefund(context.Context, contract.RefundKey) (activities.RefundRow, error)
+	LookUpRefund(context.Context, contract.RefundKey) error
 	ResolveRefund(context.Context, activities.ResolveRefundRequest) (activities.ResolveRefundAnswer, error)
 }{(*activities.Refunds)(nil), (*fakeRefunds)(nil)}
 
@@ -73,11 +73,12 @@ func (f *fakeRefunds) ApplyNotice(_ context.Context, q activities.NoticeRequest)
 	return heard, err
 }
 
-func (f *fakeRefunds) LookUpRefund(_ context.Context, _ contract.RefundKey) (activities.RefundRow, error) {
-	return guardWith(f, "LookUpRefund", func() (activities.RefundRow, error) {
+func (f *fakeRefunds) LookUpRefund(_ context.Context, _ contract.RefundKey) error {
+	_, err := guardWith(f, "LookUpRefund", func() (activities.RefundRow, error) {
 		f.asks("look", func(time.Duration) {})
 		return f.book.read()
 	})
+	return err
 }
 
 func (f *fakeRefunds) ResolveRefund(

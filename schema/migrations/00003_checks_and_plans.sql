@@ -42,3 +42,9 @@ CREATE INDEX refunds_reference ON reclaim.refunds (channel_ref) WHERE channel_re
 ALTER TABLE reclaim.refunds ADD COLUMN ended_by text NOT NULL DEFAULT ''
     CHECK (ended_by IN ('', 'create', 'query', 'notice', 'settlement', 'person'));
 GRANT UPDATE (ended_by) ON reclaim.refunds TO reclaim_app;
+UPDATE reclaim.refunds SET ended_by = ending.source
+FROM (SELECT DISTINCT ON (tenant_id, refund_id) tenant_id, refund_id, source FROM reclaim.refund_events
+    WHERE to_state <> from_state AND to_state IN ('succeeded', 'failed', 'reversed')
+    ORDER BY tenant_id, refund_id, seq DESC) AS ending
+WHERE refunds.tenant_id = ending.tenant_id AND refunds.refund_id = ending.refund_id
+    AND refunds.state IN ('succeeded', 'failed', 'reversed');

@@ -11,7 +11,7 @@ WITH given AS (
         @evidence::text AS evidence, @sends::integer AS sends, @actor::text AS actor,
         sqlc.narg(observed_at)::timestamptz AS observed_at, @reversible::boolean AS reversible,
         @next_look_us::bigint AS next_look_us, @refusal::boolean AS refusal,
-        @elsewhere::boolean AS elsewhere
+        @elsewhere::boolean AS elsewhere, @known_seq::bigint AS known_seq
 ), refund AS (
     SELECT * FROM reclaim.refunds
     WHERE refunds.tenant_id = @tenant_id AND refunds.refund_id = @refund_id
@@ -23,7 +23,7 @@ WITH given AS (
         given.channel_ref, given.payment, given.amount, given.currency,
         CASE WHEN again.refused THEN 'refused_when_sent_again: ' || left(given.code, 40) ELSE given.code END AS code,
         given.evidence, given.sends, given.actor, given.observed_at, given.reversible, given.next_look_us,
-        given.elsewhere
+        given.elsewhere, given.known_seq
     FROM given, refund, LATERAL (
         SELECT given.refusal AND (refund.send_count > 1 OR given.sends > 1 OR refund.channel_ref <> '') AS refused) AS again
 ), judged AS MATERIALIZED (
@@ -31,6 +31,7 @@ WITH given AS (
         WHEN args.number <> '' AND args.number <> refund.refund_id
             OR args.payment <> '' AND args.payment <> orders.channel_payment_id
             OR args.channel_ref <> '' AND refund.channel_ref <> '' AND args.channel_ref <> refund.channel_ref
+            -- by the snapshot: two that are given one reference in the same moment, audit finds
             OR args.channel_ref <> '' AND refund.channel_ref = '' AND EXISTS (SELECT FROM reclaim.refunds AS other
                 JOIN reclaim.orders AS its ON its.tenant_id = other.tenant_id AND its.order_id = other.order_id
                 WHERE other.channel_ref <> '' AND other.channel_ref = args.channel_ref AND its.channel = orders.channel)
@@ -50,7 +51,9 @@ WITH given AS (
         WHEN args.outcome = 'failed' AND refund.state IN ('unknown', 'pending') THEN 'release'
         WHEN args.outcome = 'failed' AND refund.state = 'succeeded' AND args.reversible THEN 'reverse'
         WHEN args.outcome = 'failed' AND refund.state = 'succeeded' THEN 'failure_after_success'
-        WHEN args.outcome = 'not_found' AND refund.state IN ('pending', 'succeeded') THEN 'reference_lost'
+        -- a channel that was asked before it acknowledged may answer after that
+        WHEN args.outcome = 'not_found' AND refund.state IN ('pending', 'succeeded')
+            AND args.known_seq IN (0, refund.event_seq) THEN 'reference_lost'
         ELSE 'record' END AS effect
     FROM refund, args, reclaim.orders
     WHERE orders.tenant_id = refund.tenant_id AND orders.order_id = refund.order_id
@@ -95,18 +98,21 @@ WITH given AS (
         channel_ref = CASE WHEN verdict.channel_ref = '' AND NOT verdict.contradicts THEN args.channel_ref
             ELSE verdict.channel_ref END,
         needs_review = CASE WHEN verdict.issue_id IS NOT NULL THEN verdict.needs_review OR EXISTS (SELECT FROM opened)
-            WHEN verdict.effect IN ('settle', 'release') THEN verdict.has_issue ELSE verdict.needs_review END,
+            -- what kept it from going on is out of the way where its channel answers within its time
+            WHEN verdict.effect IN ('settle', 'release') OR args.source IN ('create', 'query')
+                AND verdict.to_state IN ('unknown', 'pending') AND verdict.look_until > verdict.at
+            THEN verdict.has_issue ELSE verdict.needs_review END,
         send_count = verdict.send_count,
         first_sent_at = verdict.first_sent_at,
         last_checked_at = CASE WHEN args.source IN ('create', 'query') THEN verdict.at ELSE verdict.last_checked_at END,
-        look_count = verdict.look_count + CASE WHEN args.source = 'query' THEN 1 ELSE 0 END,
+        look_count = verdict.look_count + CASE WHEN args.source = 'query' AND args.next_look_us > 0 THEN 1 ELSE 0 END,
         next_look_at = CASE WHEN verdict.to_state NOT IN ('accepted', 'unknown', 'pending') THEN NULL
             WHEN args.next_look_us > 0 THEN verdict.at + args.next_look_us * interval '1 microsecond'
             ELSE verdict.next_look_at END,
         resend_requested = verdict.resend_requested AND verdict.to_state = 'unknown',
         event_seq = verdict.event_seq + CASE WHEN news.told THEN 1 ELSE 0 END,
-        last_outcome = CASE WHEN news.told AND NOT verdict.contradicts THEN args.outcome ELSE verdict.last_outcome END,
-        last_code = CASE WHEN news.told AND NOT verdict.contradicts THEN args.code ELSE verdict.last_code END,
+        last_outcome = CASE WHEN news.told AND (NOT verdict.contradicts OR verdict.effect = 'refunded_elsewhere') THEN args.outcome ELSE verdict.last_outcome END,
+        last_code = CASE WHEN news.told AND (NOT verdict.contradicts OR verdict.effect = 'refunded_elsewhere') THEN args.code ELSE verdict.last_code END,
         ended_by = CASE WHEN verdict.effect IN ('settle', 'release', 'reverse')
                 OR verdict.effect = 'record' AND args.outcome = verdict.state AND verdict.ended_by = 'person'
             THEN args.source ELSE verdict.ended_by END,

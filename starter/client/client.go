@@ -218,7 +218,7 @@ func translate(tried string, err error) error {
 	}
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		switch code := contract.Code(app.Type()); code {
-		case contract.CodeBadInput, contract.CodeConflict, contract.CodeBadResolution:
+		case contract.CodeBadInput, contract.CodeConflict, contract.CodeBadResolution, contract.CodeNotFound:
 			var kept contract.Error
 			if app.HasDetails() && app.Details(&kept) == nil && kept.Code != "" {
 				return &kept

@@ -84,11 +84,12 @@ func (c *Client) submit(ctx context.Context, job contract.Job, raw []byte, submi
 	return verdict, translate(tried, err)
 }
 
-// transient says whether an answer from Temporal may be different in a moment.
+// transient says whether an answer from Temporal may be different in a moment. What a run itself answered is not.
 func transient(err error) bool {
+	_, answered := errors.AsType[*temporal.ApplicationError](err)
 	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
 	_, namespace := errors.AsType[*serviceerror.NamespaceNotFound](err)
-	return !invalid && !namespace
+	return !answered && !invalid && !namespace
 }
 
 // takesNoUpdates says whether the run has had all the updates that it takes. There is an open run then.
@@ -351,37 +352,52 @@ func sendDecision[A any](
 		var err error
 		if !signaled {
 			var answer A
-			handle, updateErr := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
-				StartWorkflowOperation: start(),
-				UpdateOptions: client.UpdateWorkflowOptions{
-					UpdateID: rand.Text(), UpdateName: contract.ResolveMessage, Args: []any{decision},
-					WaitForStage: client.WorkflowUpdateStageCompleted,
-				},
-			})
-			if err = updateErr; err == nil {
-				err = handle.Get(ctx, &answer)
-			}
-			if err == nil {
+			if answer, err = updateWithDecision[A](ctx, c, start(), decision); err == nil {
 				return answer, nil
 			}
 			if takesNoUpdates(err) {
 				err = c.temporal.SignalWorkflow(ctx, workflowID, "", contract.ResolveMessage, decision)
 				signaled = err == nil
 			}
-			err = translate(tried, err)
-			if err != nil && (contract.CodeOf(err) != contract.CodeUnavailable || !transient(err)) {
-				return none, err
+			if err != nil && !closing(err) {
+				if err = translate(tried, err); contract.CodeOf(err) != contract.CodeUnavailable || !transient(err) {
+					return none, err
+				}
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return none, cmp.Or(err, translate(tried, ctx.Err()))
+			return none, translate(tried, cmp.Or(err, ctx.Err()))
 		case <-time.After(300 * time.Millisecond):
 		}
-		if answer, known, pastErr := past(); known {
+		answer, known, pastErr := past()
+		if known || contract.CodeOf(pastErr) == contract.CodeForbidden {
 			return answer, pastErr
 		}
 	}
+}
+
+func updateWithDecision[A any](
+	ctx context.Context, c *Client, start client.WithStartWorkflowOperation, decision any,
+) (answer A, err error) {
+	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: start,
+		UpdateOptions: client.UpdateWorkflowOptions{
+			UpdateID: rand.Text(), UpdateName: contract.ResolveMessage, Args: []any{decision},
+			WaitForStage: client.WorkflowUpdateStageCompleted,
+		},
+	})
+	if err == nil {
+		err = handle.Get(ctx, &answer)
+	}
+	return answer, err
+}
+
+// closing says whether the run closed under what was sent to it; another takes it.
+func closing(err error) bool {
+	_, gone := errors.AsType[*serviceerror.NotFound](err)
+	ended, ok := errors.AsType[*temporal.ApplicationError](err)
+	return gone || ok && ended.Type() == "AcceptedUpdateCompletedWorkflow"
 }
 
 // pastResolution answers a decision whose id was used before.

@@ -136,8 +136,13 @@ func (r refundRecord) status() contract.RefundStatus {
 		Since: row.UpdatedAt.UTC(),
 	}
 	for _, event := range r.events {
-		if !contradicts(event) {
-			facts.Since = event.CreatedAt.UTC()
+		if r.contradicts(event) {
+			continue
+		}
+		facts.Since = event.CreatedAt.UTC()
+		if !facts.State.Open() && event.FromState != event.ToState {
+			// What came after the end explains nothing of it.
+			facts.LastOutcome, facts.LastCode = event.Outcome, event.Code
 		}
 	}
 	return facts.Status()
@@ -196,16 +201,22 @@ func (r refundRecord) moments() []Moment {
 	return story
 }
 
-// contradicts says whether the event tells of evidence that was refused, since it does not agree with the state in which it
-// left the refund.
-func contradicts(e db.ReclaimRefundEvent) bool {
+// contradicts says whether the event tells of evidence that was refused: it does not agree with the refund, or with the
+// state in which it left it.
+func (r refundRecord) contradicts(e db.ReclaimRefundEvent) bool {
+	row := r.row.ReclaimRefund
+	if e.Amount != nil && *e.Amount != row.Amount || e.Currency != nil && *e.Currency != row.Currency ||
+		e.ChannelRef != "" && row.ChannelRef != "" && e.ChannelRef != row.ChannelRef {
+		return true
+	}
 	switch e.Outcome {
 	case "succeeded":
 		return e.ToState != "succeeded" && e.ToState != "reversed"
 	case "failed":
 		return e.ToState != "failed" && e.ToState != "reversed" && e.ToState != "canceled"
 	case "pending":
-		return e.ToState == "accepted" || e.ToState == "unknown" || e.ToState == "canceled"
+		return e.ToState == "accepted" || e.ToState == "unknown" || e.ToState == "canceled" ||
+			e.ToState == "failed" && row.ChannelRef == ""
 	default:
 		return false
 	}
@@ -262,7 +273,7 @@ func (r refundRecord) eventMoment(e db.ReclaimRefundEvent) Moment {
 	if late := e.CreatedAt.Sub(e.ObservedAt); late > time.Minute {
 		moment.Text += " (as of " + e.ObservedAt.UTC().Format(time.RFC3339) + ")"
 	}
-	if contradicts(e) {
+	if r.contradicts(e) {
 		moment.Text += ": refused, since it contradicts what is known"
 	}
 	if e.FromState != e.ToState {

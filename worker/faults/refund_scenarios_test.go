@@ -715,9 +715,12 @@ func TestASignalledNoticeHasTheChannelAsked(t *testing.T) {
 	}
 	id := s.refund(6000, life(step(0, "pending"), step(time.Hour, "succeeded")))
 	s.refundReaches(id, contract.RefundPending)
-	looks := s.refundRow(id).looks
+	checked := func() time.Time {
+		return value[time.Time](s.stage, "SELECT last_checked_at FROM reclaim.refunds WHERE refund_id = $1", id)
+	}
+	before := checked()
 	signal(id, contract.NoticeFailed)
-	eventually(t, "the channel is asked", func() bool { return s.refundRow(id).looks > looks })
+	eventually(t, "the channel is asked", func() bool { return checked().After(before) })
 	assert.Equal(t, contract.RefundPending, s.refundState(id), "and says otherwise")
 	assert.Equal(t, capacity{reserved: 6000}, s.capacity())
 

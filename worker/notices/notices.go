@@ -93,8 +93,13 @@ func Handler(taker Taker, tell Teller, logger *zap.Logger) http.Handler {
 			return
 		}
 		if taken.Refund.RefundID != "" {
-			// A repeated notice is told too: whoever took the first may have died before it told the run.
-			if err := tell(r.Context(), taken.Refund, taken.Notice, taken.Applied.Verdict != activities.Already); err != nil {
+			// A repeated notice is told too: whoever took the first may have died before it told the run. One that has ended is
+			// started again where a person must look, since its record is where that is seen.
+			news := taken.Applied.Verdict != activities.Already || taken.Applied.NeedsReview
+			if err := tell(r.Context(), taken.Refund, taken.Notice, news); final(err) {
+				logger.Error("a refund cannot be told of its notice, which its row has", zap.String("refund", taken.Refund.RefundID),
+					zap.Error(err))
+			} else if err != nil {
 				logger.Error("a refund could not be told of its notice; the channel sends it again",
 					zap.String("refund", taken.Refund.RefundID), zap.Error(err))
 				problem(w, http.StatusServiceUnavailable, string(contract.CodeUnavailable), "send it again later")
@@ -104,6 +109,14 @@ func Handler(taker Taker, tell Teller, logger *zap.Logger) http.Handler {
 		w.WriteHeader(http.StatusOK)
 	})
 	return mux
+}
+
+// final says whether telling fails however often it is tried: a channel that sends again for days may stop sending at all.
+func final(err error) bool {
+	_, denied := errors.AsType[*serviceerror.PermissionDenied](err)
+	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
+	_, nowhere := errors.AsType[*serviceerror.NamespaceNotFound](err)
+	return denied || invalid || nowhere
 }
 
 func problem(w http.ResponseWriter, status int, code, detail string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.uber.org/zap"
 
 	"github.com/reclaimhq/reclaim/activities"
@@ -41,6 +42,7 @@ func TestANoticeIsAcknowledgedOnlyOnceItIsRecordedAndTold(t *testing.T) {
 	ours := contract.RefundKey{Tenant: "acme", RefundID: "rf_1"}
 	applied := activities.TakenNotice{Refund: ours, Applied: activities.AppliedEvidence{Verdict: activities.Applied}}
 	repeated := activities.TakenNotice{Refund: ours, Applied: activities.AppliedEvidence{Verdict: activities.Already}}
+	review := activities.TakenNotice{Refund: ours, Applied: activities.AppliedEvidence{Verdict: activities.Already, NeedsReview: true}}
 	for name, test := range map[string]struct {
 		taken   activities.TakenNotice
 		err     error
@@ -51,6 +53,8 @@ func TestANoticeIsAcknowledgedOnlyOnceItIsRecordedAndTold(t *testing.T) {
 	}{
 		"applied":                 {taken: applied, status: 200, told: "rf_1 news"},
 		"repeated":                {taken: repeated, status: 200, told: "rf_1 again"},
+		"a reversal, repeated":    {taken: review, status: 200, told: "rf_1 news"},
+		"that cannot be told":     {taken: applied, tellErr: serviceerror.NewPermissionDenied("no", ""), status: 200, told: "rf_1 news"},
 		"about something else":    {status: 200},
 		"of an unknown refund":    {taken: activities.TakenNotice{IssueID: "unknown_refund:1"}, status: 202},
 		"applied and not told":    {taken: applied, tellErr: errors.New("Temporal is away"), status: 503, code: "Unavailable", told: "rf_1 news"},
