@@ -486,6 +486,10 @@ func (s *stage) checkHistories(workflowID string) {
 			case failed.GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
 				failed.GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
 				failed.GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND:
+			case strings.Contains(failed.GetFailure().GetMessage(), "premature end of stream"):
+				// A server of this age leaves the events of an update's task out where the worker asks for the whole history:
+				// https://github.com/temporalio/temporal/issues/7741. The task is repeated.
+				s.t.Logf("%s: %s", workflowID, failed.GetFailure().GetMessage())
 			default:
 				s.t.Errorf("%s: workflow task failed: %s: %s", workflowID, failed.GetCause(), failed.GetFailure().GetMessage())
 			}
