@@ -107,7 +107,13 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 		// Nobody waits for the answer to a signal: it is kept under an id of its own, the same for every delivery.
 		record.ResolutionID = reusedID(record)
 		record.Outcome, record.State, record.Refusal = contract.ResolutionRefused, string(answer.State), answer.Refusal
-		return answer, queries.RecordRefusedResolution(ctx, db.RecordRefusedResolutionParams(record))
+		_, err = queries.GetResolution(ctx, db.GetResolutionParams{
+			TenantID: key.Tenant, SubjectKind: "refund", SubjectID: key.RefundID, ResolutionID: record.ResolutionID,
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = queries.InsertResolution(ctx, record)
+		}
+		return answer, err
 	case !errors.Is(err, pgx.ErrNoRows):
 		return answer, err
 	}

@@ -946,7 +946,8 @@ WITH made AS (
         refund.channel_ref <> '' AND count(*) OVER (PARTITION BY bought.channel, refund.channel_ref) > 1 AS shared_reference,
         coalesce(bought.account_id, '') AS account_id, bought.order_id IS NULL AS no_order,
         bought.currency AS right_currency, refund.job_id IS NOT NULL AND job.job_id IS NULL AS no_job,
-        job.account_id AS job_account, job.is_refunded AS job_refunded, job.cost AS job_cost, coalesce(made.payouts, 0) AS payouts, coalesce(made.returns, 0) AS returns,
+        job.account_id AS job_account, job.is_refunded AS job_refunded, job.cost AS job_cost,
+        coalesce(made.payouts, 0) AS payouts, coalesce(made.returns, 0) AS returns,
         (refund.credits > 0)::integer AS right_payouts,
         (refund.credits > 0 AND refund.state IN ('failed', 'canceled', 'reversed'))::integer AS right_returns,
         told.refund_id IS NOT NULL AS has_issue

@@ -155,14 +155,6 @@ INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution
 VALUES (@tenant_id, @subject_kind, @subject_id, @resolution_id, @action, @operator, @approver, @reason, @evidence,
     @particulars, @outcome, @state, @refusal);
 
--- name: RecordRefusedResolution :exec
--- Keeps a refused decision, once however often it is delivered.
-INSERT INTO reclaim.resolutions (tenant_id, subject_kind, subject_id, resolution_id, action, operator, approver, reason,
-    evidence, particulars, outcome, state, refusal)
-VALUES (@tenant_id, @subject_kind, @subject_id, @resolution_id, @action, @operator, @approver, @reason, @evidence,
-    @particulars, @outcome, @state, @refusal)
-ON CONFLICT DO NOTHING;
-
 -- name: ListRefundEvents :many
 SELECT * FROM reclaim.refund_events WHERE tenant_id = @tenant_id AND refund_id = @refund_id ORDER BY seq;
 
