@@ -115,3 +115,39 @@ func (q *Queries) DeliverOutbox(ctx context.Context, id int64) error {
 	_, err := q.db.Exec(ctx, deliverOutbox, id)
 	return err
 }
+
+const enqueueJob = `-- name: EnqueueJob :exec
+INSERT INTO reclaim.outbox (kind, tenant_id, subject_id, payload) VALUES ('start_job', $1, $2, $3)
+`
+
+type EnqueueJobParams struct {
+	TenantID string
+	JobID    string
+	Payload  string
+}
+
+// Leaves a job for the relay to start, once the caller's own transaction is committed. Run by a product's own login, whose
+// role reclaim_enqueue may do this and nothing else.
+func (q *Queries) EnqueueJob(ctx context.Context, arg EnqueueJobParams) error {
+	_, err := q.db.Exec(ctx, enqueueJob, arg.TenantID, arg.JobID, arg.Payload)
+	return err
+}
+
+const outboxBacklog = `-- name: OutboxBacklog :one
+SELECT count(*) AS waiting,
+    coalesce(extract(epoch FROM clock_timestamp() - min(created_at)) * 1000000, 0)::bigint AS oldest_us
+FROM reclaim.outbox WHERE delivered_at IS NULL
+`
+
+type OutboxBacklogRow struct {
+	Waiting  int64
+	OldestUs int64
+}
+
+// How many rows wait to be delivered, and since when the one that has waited longest.
+func (q *Queries) OutboxBacklog(ctx context.Context) (OutboxBacklogRow, error) {
+	row := q.db.QueryRow(ctx, outboxBacklog)
+	var i OutboxBacklogRow
+	err := row.Scan(&i.Waiting, &i.OldestUs)
+	return i, err
+}

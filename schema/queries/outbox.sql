@@ -1,3 +1,8 @@
+-- name: EnqueueJob :exec
+-- Leaves a job for the relay to start, once the caller's own transaction is committed. Run by a product's own login, whose
+-- role reclaim_enqueue may do this and nothing else.
+INSERT INTO reclaim.outbox (kind, tenant_id, subject_id, payload) VALUES ('start_job', @tenant_id, @job_id, @payload);
+
 -- name: ClaimOutbox :many
 -- Takes due rows for a while, beside other relays that do the same: they are due again once the lease has passed, if
 -- they are not delivered by then.
@@ -35,3 +40,9 @@ WITH args AS (
     LIMIT @at_most
 )
 DELETE FROM reclaim.outbox USING done WHERE outbox.id = done.id;
+
+-- name: OutboxBacklog :one
+-- How many rows wait to be delivered, and since when the one that has waited longest.
+SELECT count(*) AS waiting,
+    coalesce(extract(epoch FROM clock_timestamp() - min(created_at)) * 1000000, 0)::bigint AS oldest_us
+FROM reclaim.outbox WHERE delivered_at IS NULL;

@@ -10,6 +10,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// Decode reads one JSON object strictly into a struct: unknown and repeated members, other letter case, wrong types, numbers
+// with a fraction or an exponent where whole ones are meant or beyond the field's range, invalid UTF-8, trailing bytes and
+// more than limit bytes are all refused. The error has code BadInput and names the member.
+func Decode(raw []byte, limit int, into any) error {
+	if fault := decode(raw, limit, into); fault != nil {
+		return problems{*fault}.err(CodeBadInput)
+	}
+	return nil
+}
+
 // decode reads one JSON object strictly: unknown and repeated members, other letter case, invalid UTF-8 and
 // trailing bytes are all refused, each with the member's name.
 func decode(raw []byte, limit int, into any) *FieldError {

@@ -26,6 +26,10 @@ const (
 	CodeCapacityExceeded Code = "CapacityExceeded"
 	// CodeForbidden: the caller has no right to this; it is checked before anything is answered again.
 	CodeForbidden Code = "Forbidden"
+	// CodeUnauthorized: no valid API key came with the request.
+	CodeUnauthorized Code = "Unauthorized"
+	// CodeRateLimited: the API key has had its requests for the moment.
+	CodeRateLimited Code = "RateLimited"
 	// CodeExpired: the operation key was forgotten after its retention, and its refund is kept: ask for that one.
 	CodeExpired Code = "Expired"
 	// CodeUnavailable: Postgres or Temporal could not be reached; the outcome may be unknown.

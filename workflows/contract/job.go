@@ -128,10 +128,33 @@ type workWire struct {
 // BadInput that names each field at fault.
 func ParseJob(raw []byte) (Job, error) {
 	var wire jobWire
-	if fault := decode(raw, MaxInputBytes, &wire); fault != nil {
-		return Job{}, problems{*fault}.err(CodeBadInput)
+	if err := Decode(raw, MaxInputBytes, &wire); err != nil {
+		return Job{}, err
+	}
+	return wire.job(nil)
+}
+
+// ParseSubmission is ParseJob for a job whose tenant and actor follow from the credential that came with it. They may be
+// left out of the JSON; others than the credential's are refused.
+func ParseSubmission(raw []byte, tenant, actor string) (Job, error) {
+	var wire jobWire
+	if err := Decode(raw, MaxInputBytes, &wire); err != nil {
+		return Job{}, err
 	}
 	var p problems
+	const rule = "is decided by the API key: leave it out"
+	if wire.Tenant != nil && *wire.Tenant != tenant {
+		p.add("tenant", rule)
+	}
+	if wire.Actor != "" && wire.Actor != actor {
+		p.add("actor", rule)
+	}
+	wire.Tenant, wire.Actor = &tenant, actor
+	return wire.job(p)
+}
+
+// job checks every rule of what was received, beside what was found already, and fills in the defaults.
+func (wire jobWire) job(p problems) (Job, error) {
 	job := Job{
 		Tenant:  required(&p, "tenant", wire.Tenant),
 		JobID:   required(&p, "jobId", wire.JobID),

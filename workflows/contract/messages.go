@@ -81,8 +81,8 @@ type Outcome struct {
 // out of what is stored); the error has code BadInput.
 func ParseOutcome(raw []byte) (Outcome, error) {
 	var o Outcome
-	if fault := decode(raw, 2<<20, &o); fault != nil {
-		return Outcome{}, problems{*fault}.err(CodeBadInput)
+	if err := Decode(raw, 2<<20, &o); err != nil {
+		return Outcome{}, err
 	}
 	var p problems
 	if o.State != OutcomeSucceeded && o.State != OutcomeFailed {

@@ -171,8 +171,8 @@ type RefundKey struct {
 // ParseRefundKey reads and checks the input of a ChannelRefund run. The error has code BadInput.
 func ParseRefundKey(raw []byte) (RefundKey, error) {
 	var k RefundKey
-	if fault := decode(raw, MaxInputBytes, &k); fault != nil {
-		return RefundKey{}, problems{*fault}.err(CodeBadInput)
+	if err := Decode(raw, MaxInputBytes, &k); err != nil {
+		return RefundKey{}, err
 	}
 	var p problems
 	checkID(&p, "tenant", &k.Tenant)
@@ -272,8 +272,8 @@ type ChannelNotice struct {
 // ParseChannelNotice reads and checks a notice. The error has code BadInput.
 func ParseChannelNotice(raw []byte) (ChannelNotice, error) {
 	var n ChannelNotice
-	if fault := decode(raw, MaxInputBytes, &n); fault != nil {
-		return ChannelNotice{}, problems{*fault}.err(CodeBadInput)
+	if err := Decode(raw, MaxInputBytes, &n); err != nil {
+		return ChannelNotice{}, err
 	}
 	var p problems
 	if n.Outcome != NoticePending && n.Outcome != NoticeSucceeded && n.Outcome != NoticeFailed {
