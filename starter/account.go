@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -125,105 +121,4 @@ func balance(account client.Account) string {
 		text += " (a debt: new jobs are declined until it is paid)"
 	}
 	return text
-}
-
-func (a *app) statementCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "statement ACCOUNT", Short: "List every entry of an account, oldest first, with the running balance",
-		Args: exactly("ACCOUNT"),
-		RunE: a.patientVerb(func(ctx context.Context, c *client.Client, args []string) error {
-			tenant, err := a.needTenant()
-			if err != nil {
-				return err
-			}
-			if a.output == outputJSON {
-				return a.statementJSON(ctx, c, tenant, args[0])
-			}
-			return a.statementTable(ctx, c, tenant, args[0])
-		}),
-	}
-}
-
-// statementTable prints page by page: a table that is aligned as a whole would have to be held as a whole.
-func (a *app) statementTable(ctx context.Context, c *client.Client, tenant, account string) error {
-	const page = 500
-	var w *tabwriter.Writer
-	lines := 0
-	asOf, err := c.Statement(ctx, tenant, account, func(e client.Entry) error {
-		if w == nil {
-			// The widths that most statements need keep the pages aligned with each other.
-			w = tabwriter.NewWriter(a.stdout, 8, 8, 2, ' ', 0)
-			line(w, "SEQ", "TIME", "TYPE", "AMOUNT", "BALANCE", "SUBJECT", "REASON")
-		}
-		line(w, e.Seq, clock(e.CreatedAt), fmt.Sprintf("%-7s", e.Type), fmt.Sprintf("%+12d", e.Amount),
-			fmt.Sprintf("%12d", e.BalanceAfter), fmt.Sprintf("%-7s", subject(e)), e.Reason)
-		if lines++; lines%page == 0 {
-			return w.Flush()
-		}
-		return nil
-	})
-	if w != nil {
-		if flushErr := w.Flush(); err == nil {
-			err = flushErr
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(a.stdout, "Balance: %s, after %d entries\n", balance(asOf), asOf.Entries); err != nil {
-		return fmt.Errorf("print the statement: %w", err)
-	}
-	return nil
-}
-
-// subject names what an entry is about.
-func subject(e client.Entry) string {
-	switch {
-	case e.JobID != "" && e.RefundID != "":
-		return "refund " + e.RefundID + " of job " + e.JobID
-	case e.JobID != "":
-		return "job " + e.JobID
-	case e.RefundID != "":
-		return "refund " + e.RefundID
-	case e.OrderID != "":
-		return "order " + e.OrderID
-	default:
-		return "-"
-	}
-}
-
-// statementJSON prints one JSON object, entry by entry. Where reading fails half way, it ends with the error in place of
-// the account.
-func (a *app) statementJSON(ctx context.Context, c *client.Client, tenant, account string) error {
-	out := bufio.NewWriter(a.stdout)
-	put := func(before string, value any) error {
-		text, err := json.Marshal(value)
-		if err == nil {
-			_, err = fmt.Fprintf(out, "%s%s", before, text)
-		}
-		return err
-	}
-	before, separator := "{\"entries\":[", ""
-	asOf, err := c.Statement(ctx, tenant, account, func(e client.Entry) error {
-		err := put(before+separator+"\n", e)
-		before, separator = "", ","
-		return err
-	})
-	switch {
-	case err != nil && separator == "":
-		// Nothing is printed yet: the error is told as every other.
-		return err
-	case err != nil:
-		if printErr := put("],\n\"error\":", asRefusal(err)); printErr != nil {
-			return fmt.Errorf("print the statement: %w", printErr)
-		}
-		err = errShown
-	default:
-		err = put(before+"],\n\"account\":", asOf)
-	}
-	_, printErr := out.WriteString("}\n")
-	if printErr = errors.Join(printErr, out.Flush()); printErr != nil {
-		return fmt.Errorf("print the statement: %w", printErr)
-	}
-	return err
 }

@@ -15,6 +15,7 @@ type outputFormat string
 const (
 	outputTable outputFormat = "table"
 	outputJSON  outputFormat = "json"
+	outputCSV   outputFormat = "csv" // of statements alone
 )
 
 // String returns the format's name.

@@ -70,12 +70,7 @@ func (c *Client) Entries(ctx context.Context, tenant, account string, after int6
 		}
 		for _, row := range rows {
 			page.AfterSeq = row.Seq
-			entry := Entry{
-				Seq: row.Seq, Type: row.Type, Amount: row.Amount, BalanceAfter: row.BalanceAfter, Reason: row.Reason,
-				JobID: text(row.JobID), OrderID: text(row.OrderID), RefundID: text(row.RefundID),
-				CreatedAt: row.CreatedAt.UTC(),
-			}
-			if err := each(entry); err != nil {
+			if err := each(entryOf(row)); err != nil {
 				return err
 			}
 		}
@@ -85,27 +80,12 @@ func (c *Client) Entries(ctx context.Context, tenant, account string, after int6
 	}
 }
 
-// errEnough ends the reading of entries.
-var errEnough = errors.New("the statement is complete")
-
-// Statement calls each for every entry of the account, oldest first, and returns the account as it stood when the call
-// began: entries that are made meanwhile are left out, so that the last balance is the account's. Errors: NotFound,
-// BadInput, Unavailable, or what each returned.
-func (c *Client) Statement(ctx context.Context, tenant, account string, each func(Entry) error) (Account, error) {
-	asOf, err := c.Account(ctx, tenant, account)
-	if err != nil {
-		return Account{}, err
+func entryOf(row db.ReclaimLedgerEntry) Entry {
+	return Entry{
+		Seq: row.Seq, Type: row.Type, Amount: row.Amount, BalanceAfter: row.BalanceAfter, Reason: row.Reason,
+		JobID: text(row.JobID), OrderID: text(row.OrderID), RefundID: text(row.RefundID),
+		CreatedAt: row.CreatedAt.UTC(),
 	}
-	err = c.Entries(ctx, tenant, account, 0, func(entry Entry) error {
-		if entry.Seq > asOf.Entries {
-			return errEnough
-		}
-		return each(entry)
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return asOf, err
 }
 
 func text(value *string) string {

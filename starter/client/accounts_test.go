@@ -350,24 +350,3 @@ func TestEntriesComePageByPage(t *testing.T) {
 	assert.Equal(t, enough, l.Entries(l.ctx, "acme", "team-7", 0, func(client.Entry) error { return enough }))
 	assert.Empty(t, l.entries("acme", "nobody"))
 }
-
-func TestAStatementEndsWithTheBalanceOfItsBeginning(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t)
-	l.topUp("acme", "team-7", 10, "order-1")
-	l.topUp("acme", "team-7", 20, "order-2")
-	var seen []int64
-	account, err := l.Statement(l.ctx, "acme", "team-7", func(e client.Entry) error {
-		if len(seen) == 0 {
-			// The second page is read after this.
-			l.topUp("acme", "team-7", 40, "order-3")
-		}
-		seen = append(seen, e.BalanceAfter)
-		return nil
-	})
-	require.NoError(t, err)
-	assert.Equal(t, []int64{10, 30}, seen)
-	assert.Equal(t, int64(30), account.Balance)
-	_, err = l.Statement(l.ctx, "acme", "nobody", nil)
-	refusal(t, contract.CodeNotFound, err)
-}

@@ -79,7 +79,11 @@ func inWords(entries []string) string {
 func (s *stage) statement(ctx context.Context, account string, want int64) error {
 	fmt.Fprintf(s.out, "\nStatement of account %s\n", account)
 	fmt.Fprintf(s.out, "  %3s  %-13s %6s %8s  %s\n", "seq", "type", "amount", "balance", "reason")
-	stands, err := s.client.Statement(ctx, tenant, account, func(entry client.Entry) error {
+	stands, err := s.client.Statement(ctx, client.StatementQuery{Tenant: tenant, Account: account})
+	if err != nil {
+		return err
+	}
+	_, err = stands.Entries(ctx, func(entry client.Entry) error {
 		reason := entry.Reason
 		if entry.JobID != "" && !strings.Contains(reason, entry.JobID) {
 			reason = entry.JobID + ": " + reason
@@ -90,9 +94,9 @@ func (s *stage) statement(ctx context.Context, account string, want int64) error
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "  balance %d\n", stands.Balance)
-	if stands.Balance != want {
-		return fmt.Errorf("expected the balance %d of account %s, found %d", want, account, stands.Balance)
+	fmt.Fprintf(s.out, "  balance %d\n", stands.Closing)
+	if stands.Closing != want {
+		return fmt.Errorf("expected the balance %d of account %s, found %d", want, account, stands.Closing)
 	}
 	return nil
 }
