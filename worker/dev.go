@@ -54,6 +54,7 @@ func devCommand() *cobra.Command {
 	flags.BoolVar(&ephemeral, "ephemeral", false, "keep nothing")
 	flags.IntVar(&options.PostgresPort, "postgres-port", 0, "Postgres' port (default a free one)")
 	flags.IntVar(&options.TemporalPort, "temporal-port", 0, "Temporal's port (default a free one)")
+	flags.IntVar(&options.HTTPPort, "http-port", 0, "the HTTP door's port (default a free one)")
 	flags.IntVar(&options.UIPort, "ui-port", 0, "the Web UI's port (default a free one)")
 	return command
 }
@@ -117,6 +118,7 @@ func tellAddresses(stack *devstack.Stack, data, try string, out io.Writer) error
 	}
 	fmt.Fprintf(out, `
   Web UI     %s
+  HTTP       %s (its routes: /docs)
   Temporal   %s
   Postgres   %s
   as owner   %s
@@ -135,7 +137,7 @@ go run ./starter order add order-first --account team-7 --channel %s --payment p
   --currency eur --paid 10000 --credits 1000 --key order-first
 
 Ctrl-C stops everything.
-`, stack.UI(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
+`, stack.UI(), stack.GatewayURL(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
 		strings.Join(devstack.Channels(), "\n             "), file, stack.Environment(), try, devstack.Channel)
 	return nil
 }

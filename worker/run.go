@@ -10,6 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
@@ -38,9 +41,10 @@ func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Run workflows and activities until SIGTERM",
-		Long: "Run workflows and activities, and start what accepted refunds have left in the outbox, until SIGTERM. Reads " +
-			"DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS, RECLAIM_CHANNELS (a TOML file of payment channels), " +
-			"RECLAIM_LISTEN (where their notices are taken) and TEMPORAL_… from the environment.",
+		Long: "Run workflows and activities, and start what accepted refunds and enqueued jobs have left in the outbox, until " +
+			"SIGTERM. Reads DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS, RECLAIM_CHANNELS (a TOML file of payment " +
+			"channels), RECLAIM_LISTEN (where their notices are taken and GET /metrics answers: for inside networks only, but for " +
+			"/v1/channels/) and TEMPORAL_… from the environment.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := config.Load(os.Getenv)
@@ -84,11 +88,20 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 		return ignoreStop(err)
 	}
 	refunds := activities.NewRefunds(store, config.ChannelSet(settings.Channels))
-	stopNotices, err := takeNotices(ctx, settings.Listen, refunds, temporal, settings.TaskQueue, logger)
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	outbox, err := relay.New(store, temporal, settings.TaskQueue, metrics, logger)
 	if err != nil {
 		return err
 	}
-	defer stopNotices()
+	door := http.NewServeMux()
+	door.Handle("/v1/channels/", notices.Handler(refunds, notices.TellRun(temporal, settings.TaskQueue), logger))
+	door.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	closeDoor, err := openDoor(ctx, settings.Listen, door, logger)
+	if err != nil {
+		return err
+	}
+	defer closeDoor()
 	worker := newWorker(temporal, settings)
 	workflows.Register(worker)
 	workflows.RegisterActivities(worker, activities.NewJobs(store), refunds)
@@ -97,7 +110,7 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	}
 	var relaying sync.WaitGroup
 	defer relaying.Wait()
-	relaying.Go(func() { relay.New(store, temporal, settings.TaskQueue, logger).Run(ctx) })
+	relaying.Go(func() { outbox.Run(ctx) })
 	logger.Info("polling", zap.String("taskQueue", settings.TaskQueue), zap.String("temporal", options.HostPort))
 	<-ctx.Done()
 	logger.Info("stopping: money calls in flight are finished first", zap.Duration("atMost", stopTimeout))
@@ -105,11 +118,9 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	return nil
 }
 
-// takeNotices serves the door by which payment channels report, where an address is given. What was applied, the refund's
-// run is told of; a run that has ended is started again, so that its record shows what came late.
-func takeNotices(
-	ctx context.Context, address string, refunds *activities.Refunds, temporal client.Client, taskQueue string, logger *zap.Logger,
-) (stop func(), err error) {
+// openDoor serves, where an address is given, what the worker is asked from outside: payment channels report by it, and its
+// metrics are read.
+func openDoor(ctx context.Context, address string, door http.Handler, logger *zap.Logger) (closeDoor func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -118,15 +129,15 @@ func takeNotices(
 		return nil, fmt.Errorf("listen on RECLAIM_LISTEN: %w", err)
 	}
 	server := &http.Server{
-		Handler: notices.Handler(refunds, notices.TellRun(temporal, taskQueue), logger), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: door, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 	}
 	go func() {
 		if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("channel notices are no longer taken", zap.Error(err))
+			logger.Error("neither channel notices nor metrics are served any longer", zap.Error(err))
 		}
 	}()
-	logger.Info("taking channel notices", zap.String("address", listener.Addr().String()))
+	logger.Info("taking channel notices and serving metrics", zap.String("address", listener.Addr().String()))
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()

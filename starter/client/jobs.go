@@ -64,6 +64,24 @@ func (c *Client) StartJobJSON(ctx context.Context, raw []byte) (contract.ChargeV
 	}
 }
 
+// SubmitJob is StartJob for a caller who waits for the verdict only so long: pending is true where the job has a run by then
+// that has not charged it yet. Repeating the submission is safe in every case. Errors as for StartJob.
+func (c *Client) SubmitJob(ctx context.Context, job contract.Job, patience time.Duration) (_ contract.ChargeVerdict, pending bool, _ error) {
+	impatient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	verdict, err := c.StartJob(impatient, job)
+	if err == nil || impatient.Err() == nil || ctx.Err() != nil {
+		return verdict, false, err
+	}
+	// A submission that got no answer may not have reached Temporal at all.
+	looking, stop := context.WithTimeout(ctx, queryPatience)
+	defer stop()
+	if running, lookErr := c.hasRun(looking, job.WorkflowID()); lookErr != nil || !running {
+		return contract.ChargeVerdict{}, false, err
+	}
+	return contract.ChargeVerdict{}, true, nil
+}
+
 func (c *Client) submit(ctx context.Context, job contract.Job, raw []byte, submission string) (contract.ChargeVerdict, error) {
 	tried := "start job " + job.JobID
 	start := c.temporal.NewWithStartWorkflowOperation(c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload(raw))
@@ -183,12 +201,13 @@ func (c *Client) Status(ctx context.Context, tenant, jobID string) (contract.Job
 	if err != nil || status.Refunded == 0 {
 		return status, err
 	}
-	status.RefundID, err = c.store.GetJobRefund(ctx, db.GetJobRefundParams{TenantID: tenant, JobID: &jobID})
-	if errors.Is(err, pgx.ErrNoRows) && status.State != contract.StateSucceeded {
-		status.Note, err = c.store.GetSourceRefusal(ctx, db.GetSourceRefusalParams{TenantID: tenant, JobID: jobID})
+	row, err := c.getJob(ctx, tenant, jobID)
+	if err != nil {
+		return contract.JobStatus{}, err
 	}
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return contract.JobStatus{}, unavailable("read the channel refund of job "+jobID, err)
+	status.RefundID, status.Note, err = c.sourceRefund(ctx, row)
+	if err != nil {
+		return contract.JobStatus{}, err
 	}
 	return status, nil
 }

@@ -84,12 +84,16 @@ func (c *Client) RevokeKey(ctx context.Context, tenant, keyID string) (time.Time
 		return time.Time{}, none
 	}
 	revokedAt, err := persist(ctx, "revoke the key "+keyID, func(ctx context.Context) (time.Time, error) {
-		return c.store.RevokeAPIKey(ctx, db.RevokeAPIKeyParams{KeyID: keyID, TenantID: tenant})
+		revokedAt, err := c.store.RevokeAPIKey(ctx, db.RevokeAPIKeyParams{KeyID: keyID, TenantID: tenant})
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
+		return revokedAt.UTC(), err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return time.Time{}, none
+	if err == nil && revokedAt.IsZero() {
+		err = none
 	}
-	return revokedAt.UTC(), err
+	return revokedAt, err
 }
 
 // Keys lists a tenant's keys, the newest first and at most KeyLimit, revoked ones too. Errors: BadInput, Unavailable.

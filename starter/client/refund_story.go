@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
@@ -60,6 +62,18 @@ func (c *Client) Refund(ctx context.Context, tenant, refundID string) (Refund, e
 	refund.Issues = record.openIssues()
 	refund.Story = inOrder(record.moments())
 	return refund, nil
+}
+
+// AwaitRefund waits until the refund's run has ended, which is at once where it has none; ctx bounds the wait. How the refund
+// stands then, Refund tells. Errors: Unavailable.
+func (c *Client) AwaitRefund(ctx context.Context, tenant, refundID string) error {
+	err := c.temporal.GetWorkflow(ctx, contract.RefundWorkflowID(tenant, refundID), "").Get(ctx, nil)
+	_, ended := errors.AsType[*temporal.WorkflowExecutionError](err)
+	_, noRun := errors.AsType[*serviceerror.NotFound](err)
+	if ended || noRun {
+		return nil
+	}
+	return translate("await refund "+refundID, err)
 }
 
 func refundOf(row db.GetRefundRow) Refund {

@@ -1,5 +1,5 @@
 // Package devstack runs all of Reclaim on this machine without Docker: Postgres, Temporal with its Web UI, Reclaim's
-// worker, the worker of the example work, and a simulated payment channel.
+// worker, the worker of the example work, the HTTP door, and a simulated payment channel.
 package devstack
 
 import (
@@ -32,12 +32,12 @@ const (
 
 // Options say how to run the stack.
 type Options struct {
-	// Program is the worker's executable: the stack runs it with "run", with "render" and with "simulator".
+	// Program is the worker's executable: the stack runs it with "run", "render", "gateway" and "simulator".
 	Program string
 	// Dir keeps all data, so that a later start finds it; empty means temporary folders, deleted by Close.
 	Dir string
-	// Ports of Postgres, Temporal and its Web UI; 0 means a free one each.
-	PostgresPort, TemporalPort, UIPort int
+	// Ports of Postgres, Temporal, its Web UI and the HTTP door; 0 means a free one each.
+	PostgresPort, TemporalPort, UIPort, HTTPPort int
 	// Progress is told, a line at a time, what is ready and what takes long.
 	Progress func(string)
 }
@@ -50,10 +50,10 @@ type Stack struct {
 	client   client.Client
 	home     string
 
-	ownerURL, appURL          string
-	worker, render, simulator *localstack.Child
+	ownerURL, appURL                   string
+	worker, render, simulator, gateway *localstack.Child
 	// simulatorAddress is where the simulated payment channel listens, notices where the worker takes what it reports.
-	simulatorAddress, notices string
+	simulatorAddress, notices, gatewayAddress string
 }
 
 // Start starts everything and waits until both workers poll. ctx bounds the start only. When it fails, whatever had
@@ -70,7 +70,7 @@ func Start(ctx context.Context, options Options) (_ *Stack, err error) {
 		start func(context.Context) (string, error)
 	}{
 		{"Postgres", s.startPostgres}, {"database", s.prepareDatabase}, {"Temporal", s.startTemporal},
-		{"channel", s.startSimulator}, {"worker", s.startWorker}, {"render", s.startRender},
+		{"channel", s.startSimulator}, {"worker", s.startWorker}, {"render", s.startRender}, {"HTTP", s.startGateway},
 	} {
 		began := time.Now()
 		where, err := part.start(ctx)
@@ -124,6 +124,7 @@ func (s *Stack) Wait(ctx context.Context) error {
 	case <-s.worker.Exited():
 	case <-s.render.Exited():
 	case <-s.simulator.Exited():
+	case <-s.gateway.Exited():
 	}
 	return s.Trouble()
 }
@@ -144,7 +145,7 @@ func (s *Stack) Trouble() error {
 	ended(s.temporal.Exited(), func() error {
 		return fmt.Errorf("the Temporal server has ended by itself; its log is in %s", s.temporal.Dir())
 	})
-	for _, child := range []*localstack.Child{s.worker, s.render, s.simulator} {
+	for _, child := range []*localstack.Child{s.worker, s.render, s.simulator, s.gateway} {
 		ended(child.Exited(), func() error { return child.Failure("has ended by itself") })
 	}
 	return errors.Join(all...)
@@ -154,7 +155,7 @@ func (s *Stack) Trouble() error {
 // data.
 func (s *Stack) Close() error {
 	var workers sync.WaitGroup
-	for _, child := range []*localstack.Child{s.worker, s.render, s.simulator} {
+	for _, child := range []*localstack.Child{s.worker, s.render, s.simulator, s.gateway} {
 		if child != nil {
 			workers.Go(func() { child.Stop(workersStop) })
 		}
@@ -202,6 +203,9 @@ func (s *Stack) Results() string { return filepath.Join(s.home, "results") }
 // SimulatorURL gives the address of the simulated payment channel, which orders name as Channel.
 func (s *Stack) SimulatorURL() string { return "http://" + s.simulatorAddress }
 
+// GatewayURL gives the address of the HTTP door.
+func (s *Stack) GatewayURL() string { return "http://" + s.gatewayAddress }
+
 // Environment gives what another program needs to use the stack, as lines for a shell.
 func (s *Stack) Environment() string {
 	return fmt.Sprintf(`export DATABASE_URL='%s'
@@ -209,7 +213,8 @@ export RECLAIM_MIGRATE_URL='%s'
 export TEMPORAL_ADDRESS=%s TEMPORAL_NAMESPACE=%s
 export RECLAIM_TENANT=acme RECLAIM_ACTOR=me
 export RECLAIM_SIMULATOR=%s
-`, s.appURL, s.ownerURL, s.temporal.Address(), s.temporal.Namespace(), s.SimulatorURL())
+export RECLAIM_URL=%s
+`, s.appURL, s.ownerURL, s.temporal.Address(), s.temporal.Namespace(), s.SimulatorURL(), s.GatewayURL())
 }
 
 // WriteEnvironment writes the lines to a file that only this user may read, and gives its path.
@@ -230,7 +235,7 @@ func Erase(dir string) error {
 	if err := localstack.Erase(dir); err != nil {
 		return err
 	}
-	for _, name := range []string{"results", "worker.log", "render.log", "simulator.log", "channels.toml", "env"} {
+	for _, name := range []string{"results", "worker.log", "render.log", "simulator.log", "gateway.log", "channels.toml", "env"} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("delete old data: %w", err)
 		}

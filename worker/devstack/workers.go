@@ -131,6 +131,24 @@ func (s *Stack) startRender(ctx context.Context) (where string, err error) {
 	return s.waitPolling(ctx, s.render, WorkQueue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 }
 
+// startGateway starts the HTTP door and waits until it listens.
+func (s *Stack) startGateway(ctx context.Context) (where string, err error) {
+	port := s.options.HTTPPort
+	if port == 0 {
+		if port, err = localstack.FreePort(); err != nil {
+			return "", err
+		}
+	}
+	s.gatewayAddress = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	s.gateway, err = s.startChild("the HTTP door", "gateway.log", []string{
+		"RECLAIM_LISTEN=" + s.gatewayAddress, "RECLAIM_NOTICES_URL=http://" + s.notices,
+	}, "gateway")
+	if err != nil {
+		return "", err
+	}
+	return "answers at " + s.GatewayURL(), s.waitListening(ctx, s.gateway, s.gatewayAddress)
+}
+
 // KillWorker ends Reclaim's worker with SIGKILL, and RestartWorker starts a new one.
 func (s *Stack) KillWorker() { s.worker.Kill() }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -207,9 +208,14 @@ func (w *world) apart(t *testing.T) *world {
 
 // startRelay delivers the outbox through the Temporal client.
 func (w *world) startRelay(temporal client.Client) (stop func()) {
+	outbox, err := relay.New(w.store, temporal, w.queue, prometheus.NewRegistry(), zap.NewNop())
+	if err != nil {
+		// It fails only for metrics that are registered twice.
+		panic(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { relay.New(w.store, temporal, w.queue, zap.NewNop()).Run(ctx) })
+	running.Go(func() { outbox.Run(ctx) })
 	return sync.OnceFunc(func() {
 		cancel()
 		running.Wait()

@@ -1,12 +1,15 @@
 // Package relay carries out what committed transactions have left in the outbox: it starts the workflows of accepted
-// refunds.
+// refunds and of enqueued jobs.
 package relay
 
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	temporalclient "go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
@@ -17,9 +20,11 @@ import (
 )
 
 const (
-	// batch is how many rows one look takes, and lease how long they are left to it.
-	batch = 50
-	lease = 30 * time.Second
+	// batch is how many rows one look takes, atOnce how many of them are carried out at the same time, and lease how long
+	// they are left to it: longer than the whole batch can take.
+	batch  = 50
+	atOnce = 16
+	lease  = time.Minute
 	// look is how often the outbox is looked at where no notification came.
 	look = 2 * time.Second
 	// A row that cannot be delivered is tried again after a pause that doubles from firstPause to longestPause.
@@ -37,11 +42,28 @@ type Relay struct {
 	store  *schema.Store
 	client *client.Client
 	logger *zap.Logger
+	// lag is from an outbox row's birth, inside its transaction, to its delivery.
+	lag *prometheus.HistogramVec
 }
 
-// New returns a Relay that starts workflows on the task queue.
-func New(store *schema.Store, temporal temporalclient.Client, taskQueue string, logger *zap.Logger) *Relay {
-	return &Relay{store: store, client: client.New(temporal, store, taskQueue), logger: logger}
+// New returns a Relay that starts workflows on the task queue. Its metrics are reclaim_outbox_lag_seconds, by kind of row,
+// and, read from the database at each look, reclaim_outbox_waiting and reclaim_outbox_oldest_seconds.
+func New(
+	store *schema.Store, temporal temporalclient.Client, taskQueue string, metrics prometheus.Registerer, logger *zap.Logger,
+) (*Relay, error) {
+	r := &Relay{
+		store: store, client: client.New(temporal, store, taskQueue), logger: logger,
+		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "reclaim_outbox_lag_seconds", Help: "From the writing of an outbox row to the start of its workflow.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600},
+		}, []string{"kind"}),
+	}
+	for _, collector := range []prometheus.Collector{r.lag, backlog{store}} {
+		if err := metrics.Register(collector); err != nil {
+			return nil, fmt.Errorf("register the outbox's metrics: %w", err)
+		}
+	}
+	return r, nil
 }
 
 // Run delivers until ctx ends. Postgres or Temporal being away is waited out.
@@ -116,9 +138,16 @@ func (r *Relay) deliver(ctx context.Context) bool {
 		}
 		return false
 	}
+	var carrying sync.WaitGroup
+	places := make(chan struct{}, atOnce)
 	for _, row := range rows {
-		r.deliverOne(ctx, row)
+		places <- struct{}{}
+		carrying.Go(func() {
+			defer func() { <-places }()
+			r.deliverOne(ctx, row)
+		})
 	}
+	carrying.Wait()
 	return len(rows) == batch
 }
 
@@ -126,6 +155,9 @@ func (r *Relay) deliverOne(ctx context.Context, row db.ReclaimOutbox) {
 	err := r.start(ctx, row)
 	if err == nil {
 		err = r.store.DeliverOutbox(ctx, row.ID)
+	}
+	if err == nil {
+		r.lag.WithLabelValues(row.Kind).Observe(r.store.Now().Sub(row.CreatedAt).Seconds())
 	}
 	if err == nil || ctx.Err() != nil {
 		return
@@ -144,16 +176,41 @@ func (r *Relay) deliverOne(ctx context.Context, row db.ReclaimOutbox) {
 }
 
 func (r *Relay) start(ctx context.Context, row db.ReclaimOutbox) error {
-	if row.Kind != "start_refund" {
-		return fmt.Errorf("outbox rows of kind %q cannot be delivered by this release", row.Kind)
-	}
-	key, err := contract.ParseRefundKey([]byte(row.Payload))
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, call)
 	defer cancel()
-	return r.client.StartRefund(ctx, key.Tenant, key.RefundID)
+	switch row.Kind {
+	case "start_refund":
+		key, err := contract.ParseRefundKey([]byte(row.Payload))
+		if err != nil {
+			return err
+		}
+		return r.client.StartRefund(ctx, key.Tenant, key.RefundID)
+	case "start_job":
+		err := r.client.StartEnqueued(ctx, row.ID, []byte(row.Payload), row.Attempts > 1)
+		if code := contract.CodeOf(err); code == contract.CodeConflict || code == contract.CodeBadInput {
+			return r.giveUp(ctx, row, err)
+		}
+		return err
+	default:
+		return fmt.Errorf("outbox rows of kind %q cannot be delivered by this release", row.Kind)
+	}
+}
+
+// giveUp opens an issue about a job that can never be started, in place of starting it: its transaction is committed, and
+// nobody waits for an answer.
+func (r *Relay) giveUp(ctx context.Context, row db.ReclaimOutbox, why error) error {
+	tenant, job := row.TenantID, row.SubjectID
+	if !contract.ValidID(tenant) || !contract.ValidID(job) {
+		// What EnqueueJob did not write may be anything.
+		tenant, job = contract.UnassignedTenant, contract.Clip(job, 100)
+	}
+	r.logger.Error("an enqueued job cannot be started; an issue is opened", zap.Int64("id", row.ID), zap.String("tenant", tenant),
+		zap.String("job", job), zap.Error(why))
+	return r.store.OpenIssue(ctx, db.OpenIssueParams{
+		TenantID: tenant, IssueID: "enqueued_job:" + strconv.FormatInt(row.ID, 10), Kind: "enqueued_job_refused",
+		SubjectKind: "job", SubjectID: job,
+		Evidence: contract.Clip("the job was enqueued in a committed transaction and not started: "+why.Error(), contract.MaxReasonBytes),
+	})
 }
 
 // clear forgets operations whose retention has passed and rows that were delivered long ago.

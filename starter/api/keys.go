@@ -1,0 +1,85 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// caller is who asks, as the key says it.
+type caller struct {
+	key    client.Key
+	bearer string
+}
+
+type callerInContext struct{}
+
+func keyOf(ctx context.Context) client.Key {
+	who, _ := ctx.Value(callerInContext{}).(caller)
+	return who.key
+}
+
+// bearerOf returns the credential that came with the request, "" for none.
+func bearerOf(r *http.Request) string {
+	given := r.Header.Values("Authorization")
+	if len(given) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(given[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// authenticate lets a request through whose key is valid at this moment, has the route's scope, and has not had its share.
+// It comes before anything of the request is looked at, so that nothing is answered again to whom it is not for.
+func (d *Door) authenticate(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	who := caller{bearer: bearerOf(r)}
+	var err error
+	if who.key, err = d.client.Authenticate(ctx.Context(), who.bearer); err != nil {
+		refuse(w, r, err)
+		return
+	}
+	note(r.Context(), who.key)
+	leave, err := d.usage.enter(who.key.KeyID, d.limits)
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	defer leave()
+	needed, _ := ctx.Operation().Metadata[scopeOf].(contract.Scope)
+	if !who.key.Allows(needed) {
+		refuse(w, r, contract.NewError(contract.CodeForbidden, contract.RetryNever,
+			fmt.Sprintf("the API key lacks the scope %q that this needs", needed), nil))
+		return
+	}
+	next(huma.WithValue(ctx, callerInContext{}, who))
+}
+
+// stillValid looks again whether the caller's key is: one that was revoked while its request waited gets nothing.
+func (d *Door) stillValid(ctx context.Context) error {
+	who, _ := ctx.Value(callerInContext{}).(caller)
+	_, err := d.client.Authenticate(ctx, who.bearer)
+	return err
+}
+
+// keyHeader names the header of an operation's key.
+const keyHeader = "Idempotency-Key"
+
+// idempotencyKey returns the operation key of a request that makes something.
+func idempotencyKey(header string) (string, error) {
+	if header == "" {
+		return "", badInput(keyHeader, "is missing: send a header with a key of your own for this operation, the same for "+
+			"every repeat of it")
+	}
+	return header, contract.CheckText(keyHeader, header, 200)
+}

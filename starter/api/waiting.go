@@ -1,0 +1,74 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// longestWait bounds what Prefer: wait asks for.
+const longestWait = 60 * time.Second
+
+// preferredWait reads how long a caller is ready to wait, from a header as RFC 7240 has it; asked is false where it says
+// nothing of that. Longer than longestWait is as long.
+func preferredWait(header string) (wait time.Duration, asked bool, err error) {
+	for preference := range strings.SplitSeq(header, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(preference), "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+			continue
+		}
+		value, _, _ = strings.Cut(value, ";")
+		seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
+		if err != nil {
+			return 0, false, badInput("Prefer", "must name the seconds to wait as a whole number: wait=30")
+		}
+		return min(time.Duration(seconds)*time.Second, longestWait), true, nil
+	}
+	return 0, false, nil
+}
+
+// wait carries out what the Prefer header asks for: it returns once what is awaited has ended, the time is over, or the door
+// stops, and says then what was applied. A key that is revoked meanwhile gets no answer.
+func (d *Door) wait(ctx context.Context, prefer string, await func(context.Context) error) (applied string, err error) {
+	wait, asked, err := preferredWait(prefer)
+	if err != nil || !asked {
+		return "", err
+	}
+	if control := controlOf(ctx); control != nil {
+		if err := control.SetWriteDeadline(time.Now().Add(wait + writeWithin)); err != nil {
+			return "", fmt.Errorf("give a waiting request its time: %w", err)
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	go func() {
+		select {
+		case <-d.stopping:
+			cancel()
+		case <-waiting.Done():
+		}
+	}()
+	if err := await(waiting); err != nil && waiting.Err() == nil && contract.CodeOf(err) != contract.CodeUnavailable {
+		return "", err
+	}
+	if err := ctx.Err(); err != nil {
+		return "", contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, "the caller went away", err)
+	}
+	if err := d.stillValid(ctx); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("wait=%d", int(wait.Seconds())), nil
+}
+
+// controlOf returns the control of the connection that a request came by, nil where it has none.
+func controlOf(ctx context.Context) *http.ResponseController {
+	control, _ := ctx.Value(controlInContext{}).(*http.ResponseController)
+	return control
+}
+
+type controlInContext struct{}

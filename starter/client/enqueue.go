@@ -1,0 +1,92 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// EnqueueJob leaves the job's start in the outbox, inside the caller's own transaction: once that is committed, a worker
+// starts the job, exactly once; if it is rolled back, nothing ever happened. tx is a transaction on the database that holds
+// Reclaim's schema; its login needs the role reclaim_enqueue and no other. The client's own connections are not used, so
+// that New(nil, nil, "") is enough for a program that only enqueues.
+//
+// Whether the account could pay is known once the job has started: follow it with Status or AwaitJob. A job whose id stands
+// for another job by then is not started, and an issue is opened. Errors: BadInput (nothing was written, and the
+// transaction may go on), Unavailable (the transaction is broken: roll it back).
+func (c *Client) EnqueueJob(ctx context.Context, tx pgx.Tx, job contract.Job) error {
+	raw, job, err := job.Encode()
+	if err != nil {
+		return err
+	}
+	if err := contract.CheckOwner(job.Tenant); err != nil {
+		return err
+	}
+	err = db.New(tx).EnqueueJob(ctx, db.EnqueueJobParams{TenantID: job.Tenant, JobID: job.JobID, Payload: string(raw)})
+	if err != nil {
+		return unavailable("enqueue job "+job.JobID, err)
+	}
+	return nil
+}
+
+// StartEnqueued starts the run of a job that was enqueued as row id of the outbox. Repeating it is safe where again says that
+// it was tried before, also if the answer was lost and the run has ended since. Errors: BadInput, Conflict (the job's id stands for another job), Unavailable
+// (try again later: among others while another submission of the id has not been charged).
+func (c *Client) StartEnqueued(ctx context.Context, id int64, raw []byte, again bool) error {
+	job, err := contract.ParseJob(raw)
+	if err != nil {
+		return err
+	}
+	if _, done, err := c.verdictFromRow(ctx, job, false); done || err != nil {
+		return err
+	}
+	mark := "started from the outbox, row " + strconv.FormatInt(id, 10)
+	if again {
+		// A job that was declined has no row to tell that it was started.
+		if ours, err := c.startedAs(ctx, job, mark); ours || err != nil {
+			return err
+		}
+	}
+	options := c.StartOptions(job)
+	options.StaticDetails = mark
+	// An open run may be another submission's: it is joined only where the row says that it is the same job.
+	options.WorkflowIDConflictPolicy = enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL
+	options.WorkflowExecutionErrorWhenAlreadyStarted = true
+	tried := "start the enqueued job " + job.JobID
+	_, err = c.temporal.ExecuteWorkflow(ctx, options, contract.MeteredJobWorkflow, jobPayload(raw))
+	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); !running {
+		return translate(tried, err)
+	}
+	if _, done, err := c.verdictFromRow(ctx, job, true); done || err != nil {
+		return err
+	}
+	if ours, err := c.startedAs(ctx, job, mark); ours || err != nil {
+		return err
+	}
+	return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, fmt.Sprintf(
+		"%s: a run of this id is open and has not charged yet, so that it is not known whether it is the same job", tried), nil)
+}
+
+// startedAs says whether the job's newest run, open or not, was started with the mark.
+func (c *Client) startedAs(ctx context.Context, job contract.Job, mark string) (bool, error) {
+	run, err := c.temporal.DescribeWorkflow(ctx, job.WorkflowID(), "")
+	if _, none := errors.AsType[*serviceerror.NotFound](err); none {
+		return false, nil
+	}
+	if err != nil {
+		return false, translate("look for the run of job "+job.JobID, err)
+	}
+	details, err := run.GetStaticDetails()
+	if err != nil {
+		return false, unavailable("read who started job "+job.JobID, err)
+	}
+	return details == mark, nil
+}
