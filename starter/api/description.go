@@ -88,6 +88,9 @@ func (r route) describeMore(text *huma.OpenAPI) {
 		}
 	}
 	first := op.Responses[strconv.Itoa(r.status)]
+	if r.content != nil {
+		first.Content = r.content
+	}
 	for status, words := range map[int]string{http.StatusOK: r.again, http.StatusAccepted: r.pending} {
 		if words != "" {
 			op.Responses[strconv.Itoa(status)] = &huma.Response{Description: words, Content: first.Content, Headers: first.Headers}

@@ -53,6 +53,7 @@ func New(o Options) (*Door, error) {
 	routes := humago.New(mux, description())
 	routes.UseMiddleware(d.refuseOddQueries, d.authenticate, d.takeBody)
 	d.accountRoutes(routes)
+	d.statementRoutes(routes)
 	d.orderRoutes(routes)
 	d.jobRoutes(routes)
 	d.refundRoutes(routes)
@@ -130,6 +131,8 @@ type route struct {
 	// again and pending say what the statuses 200 and 202 mean beside the first; empty where they are not answered.
 	again, pending string
 	errors         []int
+	// content describes a body that the router does not see in the operation's types.
+	content map[string]*huma.MediaType
 }
 
 // handle adds an operation to the routes. Whatever error the handler returns becomes a problem.
