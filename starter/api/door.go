@@ -37,6 +37,7 @@ type Door struct {
 	usage   usage
 	places  chan struct{}
 	handler http.Handler
+	waiting prometheus.Gauge
 	// stopping is closed when those who wait for something are to be answered now.
 	stopping chan struct{}
 	stop     sync.Once

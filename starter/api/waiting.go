@@ -53,6 +53,8 @@ func (d *Door) wait(ctx context.Context, prefer string, await func(context.Conte
 		case <-waiting.Done():
 		}
 	}()
+	d.waiting.Inc()
+	defer d.waiting.Dec()
 	if err := await(waiting); err != nil && waiting.Err() == nil && contract.CodeOf(err) != contract.CodeUnavailable {
 		return "", err
 	}

@@ -87,7 +87,10 @@ func (d *Door) watch(next http.Handler, metrics prometheus.Registerer) (http.Han
 	inProgress := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "reclaim_http_requests_in_progress", Help: "Requests that are not answered yet.",
 	})
-	for _, collector := range []prometheus.Collector{times, inProgress} {
+	d.waiting = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "reclaim_http_requests_waiting", Help: "Requests that wait for a job or a refund to end.",
+	})
+	for _, collector := range []prometheus.Collector{times, inProgress, d.waiting} {
 		if err := metrics.Register(collector); err != nil {
 			return nil, fmt.Errorf("register the door's metrics: %w", err)
 		}
