@@ -54,6 +54,14 @@ var statuses = map[contract.Code]int{
 	contract.CodeUnavailable:         http.StatusServiceUnavailable,
 }
 
+// StatusOf gives the HTTP status of a code; of one that the contract does not have, 500.
+func StatusOf(code contract.Code) int {
+	if status, ok := statuses[code]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
 // retryAfter is how many seconds a caller is asked to wait before it repeats what could not be answered.
 const retryAfter = "1"
 
@@ -71,10 +79,7 @@ func problemOf(err error) *Problem {
 			Code:   contract.CodeUnavailable, Retry: contract.RetrySameKey, cause: err,
 		}
 	}
-	status, ok := statuses[known.Code]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
+	status := StatusOf(known.Code)
 	p := &Problem{
 		Title: http.StatusText(status), Status: status, Detail: known.Message, Code: known.Code, Retry: known.Retry,
 		Fields: known.Fields, headers: http.Header{},
