@@ -47,8 +47,8 @@ type Work struct {
 	// Activity and TaskQueue name the work activity and the queue that its workers poll.
 	Activity  string `json:"activity"`
 	TaskQueue string `json:"taskQueue"`
-	// Input is handed to the activity as its first argument; absent means null.
-	Input json.RawMessage `json:"input,omitempty"`
+	// Input is handed to the activity as its first argument; absent means null. An empty object is not absent.
+	Input json.RawMessage `json:"input,omitzero"`
 	// Timeout is how long one attempt may really run, lateness included; Heartbeat, 0 for none, is how long it may
 	// stay silent.
 	Timeout   Duration `json:"timeout"`
@@ -86,6 +86,9 @@ func (j Job) WorkflowID() string { return JobWorkflowID(j.Tenant, j.JobID) }
 // Encode returns the job as the JSON input of a run and, parsed back from it, the job with its defaults. It fails
 // with BadInput where ParseJob would.
 func (j Job) Encode() ([]byte, Job, error) {
+	if len(j.Work.Input) == 0 {
+		j.Work.Input = nil
+	}
 	raw, err := jsonv2.Marshal(j)
 	if err != nil {
 		return nil, Job{}, NewError(CodeBadInput, RetryNewKey, "the job cannot be written as JSON: "+err.Error(), err)

@@ -297,6 +297,29 @@ func TestAnEncodedJobReadsBackAsItself(t *testing.T) {
 	})
 }
 
+// What encodes as nothing much is an input like any other: the activity gets it, and the fingerprint is that of the same JSON
+// submitted from elsewhere.
+func TestAnEncodedJobKeepsAnInputThatIsEmpty(t *testing.T) {
+	for _, input := range []string{"{}", "[]", `""`, "null", "0", "false"} {
+		submitted, err := contract.ParseJob([]byte(with(t, leastJob, `"timeout"`, `"input":`+input+`,"timeout"`)))
+		require.NoError(t, err)
+		raw, encoded, err := submitted.Encode()
+		require.NoError(t, err)
+		assert.Equal(t, input, string(encoded.Work.Input), "%s", raw)
+		want, err := submitted.Fingerprint()
+		require.NoError(t, err)
+		got, err := encoded.Fingerprint()
+		require.NoError(t, err)
+		assert.Equal(t, want, got, input)
+	}
+	submitted, err := contract.ParseJob([]byte(leastJob))
+	require.NoError(t, err)
+	submitted.Work.Input = json.RawMessage{}
+	_, encoded, err := submitted.Encode()
+	require.NoError(t, err)
+	assert.Equal(t, "null", string(encoded.Work.Input))
+}
+
 func TestBackoff(t *testing.T) {
 	second := contract.Duration(time.Second)
 	for _, c := range []struct {
