@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -76,25 +77,29 @@ func (a *app) statementCommand() *cobra.Command {
 // statementTable prints page by page: a table that is aligned as a whole would have to be held as a whole. The ends of the
 // period have a line where they are not the account's own.
 func (a *app) statementTable(ctx context.Context, s *client.Statement) error {
+	out := bufio.NewWriter(a.stdout)
+	err := writeTable(ctx, s, out)
+	if printErr := out.Flush(); printErr != nil {
+		return fmt.Errorf("print the statement: %w", printErr)
+	}
+	return err
+}
+
+func writeTable(ctx context.Context, s *client.Statement, out io.Writer) error {
 	const page = 500
 	var w *tabwriter.Writer
 	lines := 0
-	put := func(format string, args ...any) error {
-		if _, err := fmt.Fprintf(a.stdout, format, args...); err != nil {
-			return fmt.Errorf("print the statement: %w", err)
-		}
-		return nil
+	edge := func(name string, balance int64, at time.Time, seq int64) {
+		fmt.Fprintf(out, "%s balance: %d %s on %s, after %s\n", name, balance, s.Account.Asset, at.Format(time.RFC3339),
+			counted(seq, "entry", "entries"))
 	}
-	if from := s.Period.From; !from.IsZero() {
-		if err := put("Opening balance: %d %s on %s, after %s\n", s.Opening, s.Account.Asset, from.Format(time.RFC3339),
-			counted(s.OpeningSeq, "entry", "entries")); err != nil {
-			return err
-		}
+	if !s.Period.From.IsZero() {
+		edge("Opening", s.Opening, s.Period.From, s.OpeningSeq)
 	}
 	next, err := s.Entries(ctx, func(e client.Entry) error {
 		if w == nil {
 			// The widths that most statements need keep the pages aligned with each other.
-			w = tabwriter.NewWriter(a.stdout, 8, 8, 2, ' ', 0)
+			w = tabwriter.NewWriter(out, 8, 8, 2, ' ', 0)
 			line(w, "SEQ", "TIME", "TYPE", "AMOUNT", "BALANCE", "SUBJECT", "REASON")
 		}
 		line(w, e.Seq, e.CreatedAt.Format(time.RFC3339), fmt.Sprintf("%-7s", e.Type), fmt.Sprintf("%+12d", e.Amount),
@@ -113,13 +118,13 @@ func (a *app) statementTable(ctx context.Context, s *client.Statement) error {
 	case err != nil:
 		return err
 	case next > 0:
-		return put("There are more entries: go on with --after %d\n", next)
+		fmt.Fprintf(out, "There are more entries: go on with --after %d\n", next)
 	case !s.Period.To.IsZero():
-		return put("Closing balance: %d %s on %s, after %s\n", s.Closing, s.Account.Asset, s.Period.To.Format(time.RFC3339),
-			counted(s.ClosingSeq, "entry", "entries"))
+		edge("Closing", s.Closing, s.Period.To, s.ClosingSeq)
 	default:
-		return put("Balance: %s, after %d entries\n", balance(s.Account), s.ClosingSeq)
+		fmt.Fprintf(out, "Balance: %s, after %d entries\n", balance(s.Account), s.ClosingSeq)
 	}
+	return nil
 }
 
 // subject names what an entry is about.

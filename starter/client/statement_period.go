@@ -94,7 +94,7 @@ func parseZone(name string) (*time.Location, error) {
 	return nil, badField("timeZone", fmt.Sprintf("must be an IANA time zone such as Europe/Berlin or UTC, not %q", contract.Clip(name, 60)))
 }
 
-var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$`)
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // parseEdge reads one end of a period, zero where it is open.
 func parseEdge(field, text string, zone *time.Location) (time.Time, error) {
