@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestATextIsNoFormulaInASpreadsheet(t *testing.T) {
+func TestL67ATextIsNoFormulaInASpreadsheet(t *testing.T) {
 	t.Parallel()
 	for text, plain := range map[string]string{
 		"":                       "",

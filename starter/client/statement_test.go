@@ -167,7 +167,7 @@ func TestAPeriodTakesInItsFromAndLeavesOutItsTo(t *testing.T) {
 	assert.Equal(t, []int64{4, 5, 6, 7}, seqs(entries))
 }
 
-func TestAMonthIsTheMonthOfItsTimeZone(t *testing.T) {
+func TestL62AMonthIsTheMonthOfItsTimeZone(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
 	// The hour that Berlin has twice is 00:00 to 02:00 UTC on 25 October.
@@ -180,6 +180,73 @@ func TestAMonthIsTheMonthOfItsTimeZone(t *testing.T) {
 	assert.Equal(t, "2026-10-25T23:30:00+01:00", day[24].CreatedAt.Format(time.RFC3339))
 	_, day, _ = l.read(t, ofPeriod(t, "team-7", "2026-10-25", "2026-10-26", ""))
 	assert.Len(t, day, 24)
+
+	// The last microsecond and the first one of each day are in that day's statement and in no other, in every zone.
+	history := l.historian()
+	for _, zone := range []string{"UTC", "Europe/Berlin", "America/Los_Angeles", "Asia/Kathmandu", "America/Havana"} {
+		account := strings.ReplaceAll(zone, "/", ":")
+		location, err := time.LoadLocation(zone)
+		require.NoError(t, err)
+		first := time.Date(2026, 10, 20, 12, 0, 0, 0, time.UTC)
+		var edges []string
+		var times []time.Time
+		for day := range 20 { // two of them change the clocks: 25 October and 1 November
+			date := first.AddDate(0, 0, day).Format(time.DateOnly)
+			period, err := client.ParsePeriod(date, "", zone)
+			require.NoError(t, err)
+			edges, times = append(edges, date), append(times, period.From.Add(-time.Microsecond), period.From)
+		}
+		history.write(t, account, times...)
+		for i := range len(edges) - 1 {
+			_, day, _ := l.read(t, ofPeriod(t, account, edges[i], edges[i+1], zone))
+			assert.Equal(t, []int64{int64(2*i + 2), int64(2*i + 3)}, seqs(day), "%s %s", zone, edges[i])
+			for _, e := range day {
+				assert.Equal(t, edges[i], e.CreatedAt.Format(time.DateOnly))
+				assert.Equal(t, location, e.CreatedAt.Location())
+			}
+		}
+	}
+}
+
+func TestL61AnInstantIsTheSameInEveryOffset(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.historian().write(t, "team-7", each(48, november, time.Hour)...)
+	for _, zone := range []string{"UTC", "Asia/Dubai", "America/Los_Angeles"} {
+		for _, edges := range [][2]string{
+			{"2026-11-01T20:00:00Z", "2026-11-02T04:00:00Z"},
+			{"2026-11-02T00:00:00+04:00", "2026-11-02T08:00:00+04:00"},
+			{"2026-11-01T12:00:00-08:00", "2026-11-01T20:00:00-08:00"},
+		} {
+			_, entries, _ := l.read(t, ofPeriod(t, "team-7", edges[0], edges[1], zone))
+			assert.Equal(t, []int64{21, 22, 23, 24, 25, 26, 27, 28}, seqs(entries), "%s %s", zone, edges)
+			assert.True(t, entries[0].CreatedAt.Equal(november.Add(20*time.Hour)))
+		}
+	}
+}
+
+func TestL64EntriesOfOneInstantComeOnceOnPagesOfEverySize(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	l.historian().write(t, "team-7", each(250, november, 0)...)
+	for _, size := range []int64{1, 7, 10, 100} {
+		query := ofPeriod(t, "team-7", "2026-11-01", "2026-11-02", "")
+		query.Limit = size
+		var all []int64
+		for {
+			_, part, next := l.read(t, query)
+			all = append(all, seqs(part)...)
+			if next == 0 {
+				break
+			}
+			assert.Len(t, part, int(size))
+			query.After = next
+		}
+		require.Len(t, all, 250)
+		for i, seq := range all {
+			require.Equal(t, int64(i+1), seq)
+		}
+	}
 }
 
 func TestAdjacentPeriodsShareEveryEntryOutWhateverTheClockDid(t *testing.T) {
