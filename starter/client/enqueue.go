@@ -21,7 +21,7 @@ import (
 //
 // Whether the account could pay is known once the job has started: follow it with Status or AwaitJob. A job whose id stands
 // for another job by then is not started, and an issue is opened. Errors: BadInput (nothing was written, and the
-// transaction may go on), Unavailable (the transaction is broken: roll it back).
+// transaction may go on), Forbidden (the login lacks the role) and Unavailable: the transaction is broken, roll it back.
 func (c *Client) EnqueueJob(ctx context.Context, tx pgx.Tx, job contract.Job) error {
 	raw, job, err := job.Encode()
 	if err != nil {
@@ -37,19 +37,44 @@ func (c *Client) EnqueueJob(ctx context.Context, tx pgx.Tx, job contract.Job) er
 	return nil
 }
 
-// StartEnqueued starts the run of a job that was enqueued as row id of the outbox. Repeating it is safe where again says that
-// it was tried before, also if the answer was lost and the run has ended since. Errors: BadInput, Conflict (the job's id stands for another job), Unavailable
-// (try again later: among others while another submission of the id has not been charged).
-func (c *Client) StartEnqueued(ctx context.Context, id int64, raw []byte, again bool) error {
-	job, err := contract.ParseJob(raw)
+// Enqueued is a job's row of the outbox.
+type Enqueued struct {
+	ID            int64
+	Tenant, JobID string
+	Payload       []byte
+	// Again says that the row was taken before, so that the job may have been started.
+	Again bool
+}
+
+// job reads the payload by the rules of EnqueueJob, which not every row has come by.
+func (e Enqueued) job() (contract.Job, error) {
+	job, err := contract.ParseJob(e.Payload)
+	if err != nil {
+		return contract.Job{}, err
+	}
+	if err := contract.CheckOwner(job.Tenant); err != nil {
+		return contract.Job{}, err
+	}
+	if job.Tenant != e.Tenant || job.JobID != e.JobID {
+		return contract.Job{}, refused(contract.CodeBadInput, contract.RetryNewKey, "start an enqueued job", "", fmt.Sprintf(
+			"its payload is job %s of tenant %s, and its row stands for another", job.JobID, job.Tenant))
+	}
+	return job, nil
+}
+
+// StartEnqueued starts the run of a job that was enqueued. Repeating it is safe where Again says that it was tried before,
+// also if the answer was lost and the run has ended since. Errors: BadInput, Conflict (the job's id stands for another job),
+// Unavailable (try again later: among others while another submission of the id has not been charged).
+func (c *Client) StartEnqueued(ctx context.Context, e Enqueued) error {
+	job, err := e.job()
 	if err != nil {
 		return err
 	}
 	if _, done, err := c.verdictFromRow(ctx, job, false); done || err != nil {
 		return err
 	}
-	mark := "started from the outbox, row " + strconv.FormatInt(id, 10)
-	if again {
+	mark := "started from the outbox, row " + strconv.FormatInt(e.ID, 10)
+	if e.Again {
 		// A job that was declined has no row to tell that it was started.
 		if ours, err := c.startedAs(ctx, job, mark); ours || err != nil {
 			return err
@@ -61,7 +86,7 @@ func (c *Client) StartEnqueued(ctx context.Context, id int64, raw []byte, again 
 	options.WorkflowIDConflictPolicy = enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL
 	options.WorkflowExecutionErrorWhenAlreadyStarted = true
 	tried := "start the enqueued job " + job.JobID
-	_, err = c.temporal.ExecuteWorkflow(ctx, options, contract.MeteredJobWorkflow, jobPayload(raw))
+	_, err = c.temporal.ExecuteWorkflow(ctx, options, contract.MeteredJobWorkflow, jobPayload(e.Payload))
 	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); !running {
 		return translate(tried, err)
 	}

@@ -277,9 +277,9 @@ func (s *refundStage) evidenceOf(refundID string) []string {
 }
 
 // issues lists the kinds of the tenant's open issues.
-func (s *refundStage) issues() []string {
+func (s *stage) issues() []string {
 	s.t.Helper()
-	return value[[]string](s.stage, `SELECT coalesce(array_agg(kind ORDER BY opened_at, issue_id), '{}') FROM reclaim.issues
+	return value[[]string](s, `SELECT coalesce(array_agg(kind ORDER BY opened_at, issue_id), '{}') FROM reclaim.issues
 		WHERE tenant_id = $1 AND state = 'open'`, s.tenant)
 }
 

@@ -208,7 +208,11 @@ func (w *world) apart(t *testing.T) *world {
 
 // startRelay delivers the outbox through the Temporal client.
 func (w *world) startRelay(temporal client.Client) (stop func()) {
-	outbox, err := relay.New(w.store, temporal, w.queue, prometheus.NewRegistry(), zap.NewNop())
+	return w.startRelayOn(w.store, temporal, prometheus.NewRegistry())
+}
+
+func (w *world) startRelayOn(store *schema.Store, temporal client.Client, metrics prometheus.Registerer) (stop func()) {
+	outbox, err := relay.New(store, temporal, w.queue, metrics, zap.NewNop())
 	if err != nil {
 		// It fails only for metrics that are registered twice.
 		panic(err)

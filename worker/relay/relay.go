@@ -4,12 +4,14 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.temporal.io/api/serviceerror"
 	temporalclient "go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
@@ -20,20 +22,25 @@ import (
 )
 
 const (
-	// batch is how many rows one look takes, atOnce how many of them are carried out at the same time, and lease how long
-	// they are left to it: longer than the whole batch can take.
-	batch  = 50
-	atOnce = 16
-	lease  = time.Minute
+	// atOnce is how many rows are carried out at the same time. Others are taken once a handful of places is free, so that a
+	// row which has to wait for Temporal holds up nobody else.
+	atOnce  = 32
+	handful = 8
+	// call bounds one row's start, and mark each statement about rows: an answer that never comes is not waited for.
+	call = 10 * time.Second
+	mark = 5 * time.Second
+	// lease is how long a row is left to who took it: longer than its start and its two marks may take. When a relay dies,
+	// what it had in hand waits for so long.
+	lease = 30 * time.Second
 	// look is how often the outbox is looked at where no notification came.
 	look = 2 * time.Second
-	// A row that cannot be delivered is tried again after a pause that doubles from firstPause to longestPause.
-	firstPause, longestPause = time.Second, 5 * time.Minute
+	// A row that cannot be delivered is tried again after a pause that doubles from firstPause to longestPause, or to
+	// longestAway where it is Temporal that does not answer: when it is back, nothing should have to wait for minutes more.
+	firstPause, longestPause, longestAway = time.Second, 5 * time.Minute, 8 * time.Second
 	// sweep is how often what has had its retention is cleared away.
 	sweep         = time.Hour
 	sweepAtMost   = 1000
 	keepDelivered = 7 * 24 * time.Hour
-	call          = 10 * time.Second
 )
 
 // Relay delivers outbox rows. Any number of them may run: each row is taken by one at a time, and starting a workflow
@@ -66,30 +73,45 @@ func New(
 	return r, nil
 }
 
-// Run delivers until ctx ends. Postgres or Temporal being away is waited out.
+// Run delivers until ctx ends, and then finishes the rows that it has in hand, which takes no longer than lease. Postgres or
+// Temporal being away is waited out.
 func (r *Relay) Run(ctx context.Context) {
 	news := make(chan struct{}, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.listen(ctx, news)
-	}()
-	defer func() { <-done }()
-	looks, sweeps := time.NewTicker(look), time.NewTicker(sweep)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { r.listen(ctx, news) })
+	beside.Go(func() { r.clearAlways(ctx) })
+	looks := time.NewTicker(look)
 	defer looks.Stop()
-	defer sweeps.Stop()
-	r.clear(ctx)
-	for {
-		for r.deliver(ctx) {
+	// What was taken is finished also when ctx ends meanwhile: left to its lease, a row would wait for it at every deploy.
+	carrying := context.WithoutCancel(ctx)
+	finished := make(chan struct{}, atOnce)
+	free, due := atOnce, true
+	for ctx.Err() == nil {
+		if due && free >= handful {
+			rows := r.claim(carrying, free)
+			due = len(rows) == free
+			free -= len(rows)
+			for _, row := range rows {
+				go func() {
+					defer func() { finished <- struct{}{} }()
+					r.deliver(carrying, row)
+				}()
+			}
+			continue
 		}
 		select {
 		case <-ctx.Done():
-			return
+		case <-finished:
+			free++
 		case <-news:
+			due = true
 		case <-looks.C:
-		case <-sweeps.C:
-			r.clear(ctx)
+			due = true
 		}
+	}
+	for ; free < atOnce; free++ {
+		<-finished
 	}
 }
 
@@ -119,80 +141,98 @@ func (r *Relay) listenOnce(ctx context.Context, news chan<- struct{}) error {
 		return err
 	}
 	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
-			return err
-		}
+		// Also at first: rows may have been committed before this connection listened.
 		select {
 		case news <- struct{}{}:
 		default:
 		}
-	}
-}
-
-// deliver takes a batch and reports whether there may be more.
-func (r *Relay) deliver(ctx context.Context) bool {
-	rows, err := r.store.ClaimOutbox(ctx, db.ClaimOutboxParams{LeaseUs: lease.Microseconds(), AtMost: batch})
-	if err != nil {
-		if ctx.Err() == nil {
-			r.logger.Warn("the outbox cannot be read", zap.Error(schema.Classify("claim outbox rows", err)))
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return err
 		}
-		return false
 	}
-	var carrying sync.WaitGroup
-	places := make(chan struct{}, atOnce)
-	for _, row := range rows {
-		places <- struct{}{}
-		carrying.Go(func() {
-			defer func() { <-places }()
-			r.deliverOne(ctx, row)
-		})
-	}
-	carrying.Wait()
-	return len(rows) == batch
 }
 
-func (r *Relay) deliverOne(ctx context.Context, row db.ReclaimOutbox) {
-	err := r.start(ctx, row)
+// claim takes rows that are due, no more than are asked for.
+func (r *Relay) claim(ctx context.Context, atMost int) []db.ReclaimOutbox {
+	ctx, cancel := context.WithTimeout(ctx, mark)
+	defer cancel()
+	rows, err := r.store.ClaimOutbox(ctx, db.ClaimOutboxParams{LeaseUs: lease.Microseconds(), AtMost: int32(atMost)})
+	if err != nil {
+		r.logger.Warn("the outbox cannot be read", zap.Error(schema.Classify("claim outbox rows", err)))
+	}
+	return rows
+}
+
+// deliver carries out one row and marks it, or puts it off.
+func (r *Relay) deliver(ctx context.Context, row db.ReclaimOutbox) {
+	started, err := r.carryOut(ctx, row)
 	if err == nil {
-		err = r.store.DeliverOutbox(ctx, row.ID)
+		err = r.within(ctx, func(ctx context.Context) error { return r.store.DeliverOutbox(ctx, row.ID) })
 	}
 	if err == nil {
-		r.lag.WithLabelValues(row.Kind).Observe(r.store.Now().Sub(row.CreatedAt).Seconds())
-	}
-	if err == nil || ctx.Err() != nil {
+		if started {
+			r.lag.WithLabelValues(row.Kind).Observe(r.store.Now().Sub(row.CreatedAt).Seconds())
+		}
 		return
 	}
-	pause := longestPause
-	if row.Attempts < 10 {
-		pause = min(firstPause<<max(row.Attempts-1, 0), longestPause)
-	}
+	pause := pauseAfter(row.Attempts, err)
 	r.logger.Warn("an outbox row could not be delivered", zap.Int64("id", row.ID), zap.String("kind", row.Kind),
-		zap.String("subject", row.SubjectID), zap.Int32("attempts", row.Attempts), zap.Duration("again", pause), zap.Error(err))
-	if err := r.store.DeferOutbox(ctx, db.DeferOutboxParams{
-		ID: row.ID, LastError: contract.Clip(err.Error(), contract.MaxReasonBytes), PauseUs: pause.Microseconds(),
+		zap.String("subject", contract.Clip(row.SubjectID, 100)), zap.Int32("attempts", row.Attempts), zap.Duration("again", pause),
+		zap.Error(err))
+	if err := r.within(ctx, func(ctx context.Context) error {
+		return r.store.DeferOutbox(ctx, db.DeferOutboxParams{
+			ID: row.ID, LastError: contract.Clip(err.Error(), contract.MaxReasonBytes), PauseUs: pause.Microseconds(),
+		})
 	}); err != nil {
 		r.logger.Warn("an outbox row could not be deferred; its lease ends by itself", zap.Int64("id", row.ID), zap.Error(err))
 	}
 }
 
-func (r *Relay) start(ctx context.Context, row db.ReclaimOutbox) error {
-	ctx, cancel := context.WithTimeout(ctx, call)
+// within makes one statement about a row, whose answer is waited for only so long.
+func (r *Relay) within(ctx context.Context, statement func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, mark)
+	defer cancel()
+	return statement(ctx)
+}
+
+// pauseAfter is how long a row waits after an attempt that failed.
+func pauseAfter(attempts int32, err error) time.Duration {
+	longest := longestPause
+	if away(err) {
+		longest = longestAway
+	}
+	return min(firstPause<<min(max(attempts-1, 0), 20), longest)
+}
+
+// away says whether Temporal did not answer, or not in time: nothing is wrong with the row.
+func away(err error) bool {
+	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
+	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
+	_, busy := errors.AsType[*serviceerror.ResourceExhausted](err)
+	return unavailable || late || busy || errors.Is(err, context.DeadlineExceeded)
+}
+
+// carryOut does what the row asks for; started is false where that is to open an issue in place of a start.
+func (r *Relay) carryOut(ctx context.Context, row db.ReclaimOutbox) (started bool, _ error) {
+	starting, cancel := context.WithTimeout(ctx, call)
 	defer cancel()
 	switch row.Kind {
 	case "start_refund":
 		key, err := contract.ParseRefundKey([]byte(row.Payload))
 		if err != nil {
-			return err
+			return false, err
 		}
-		return r.client.StartRefund(ctx, key.Tenant, key.RefundID)
+		return true, r.client.StartRefund(starting, key.Tenant, key.RefundID)
 	case "start_job":
-		err := r.client.StartEnqueued(ctx, row.ID, []byte(row.Payload), row.Attempts > 1)
+		err := r.client.StartEnqueued(starting, client.Enqueued{
+			ID: row.ID, Tenant: row.TenantID, JobID: row.SubjectID, Payload: []byte(row.Payload), Again: row.Attempts > 1,
+		})
 		if code := contract.CodeOf(err); code == contract.CodeConflict || code == contract.CodeBadInput {
-			return r.giveUp(ctx, row, err)
+			return false, r.giveUp(ctx, row, err)
 		}
-		return err
+		return true, err
 	default:
-		return fmt.Errorf("outbox rows of kind %q cannot be delivered by this release", row.Kind)
+		return false, fmt.Errorf("outbox rows of kind %q cannot be delivered by this release", row.Kind)
 	}
 }
 
@@ -206,11 +246,27 @@ func (r *Relay) giveUp(ctx context.Context, row db.ReclaimOutbox, why error) err
 	}
 	r.logger.Error("an enqueued job cannot be started; an issue is opened", zap.Int64("id", row.ID), zap.String("tenant", tenant),
 		zap.String("job", job), zap.Error(why))
-	return r.store.OpenIssue(ctx, db.OpenIssueParams{
-		TenantID: tenant, IssueID: "enqueued_job:" + strconv.FormatInt(row.ID, 10), Kind: "enqueued_job_refused",
-		SubjectKind: "job", SubjectID: job,
-		Evidence: contract.Clip("the job was enqueued in a committed transaction and not started: "+why.Error(), contract.MaxReasonBytes),
+	return r.within(ctx, func(ctx context.Context) error {
+		return r.store.OpenIssue(ctx, db.OpenIssueParams{
+			TenantID: tenant, IssueID: "enqueued_job:" + strconv.FormatInt(row.ID, 10), Kind: "enqueued_job_refused",
+			SubjectKind: "job", SubjectID: job,
+			Evidence: contract.Clip("the job was enqueued in a committed transaction and not started: "+why.Error(), contract.MaxReasonBytes),
+		})
 	})
+}
+
+// clearAlways clears away at once and then regularly, until ctx ends, beside the deliveries.
+func (r *Relay) clearAlways(ctx context.Context) {
+	sweeps := time.NewTicker(sweep)
+	defer sweeps.Stop()
+	for {
+		r.clear(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-sweeps.C:
+		}
+	}
 }
 
 // clear forgets operations whose retention has passed and rows that were delivered long ago.
