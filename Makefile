@@ -56,8 +56,34 @@ $(STATEFUL_MOCK): $(STATEFUL_MOCK_LOCK) | install-for-tests
 		npm ci --prefix .cache/npm --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@; \
 	else echo "Node.js or npm is missing: the tests against stripe-stateful-mock are skipped"; fi
 
+# What the example worker in TypeScript needs. Its tests compile it themselves.
+TYPESCRIPT := $(CURDIR)/.cache/typescript/node_modules/.package-lock.json
+TYPESCRIPT_EXAMPLE := worker/examples/typescript
+$(TYPESCRIPT): $(TYPESCRIPT_EXAMPLE)/package-lock.json | install-for-tests
+	@if command -v node >/dev/null && command -v npm >/dev/null; then \
+		echo "installing the packages of $(TYPESCRIPT_EXAMPLE) (once)…" && mkdir -p .cache/typescript && \
+		cp $(<D)/package.json $(<D)/package-lock.json .cache/typescript && \
+		npm ci --prefix .cache/typescript --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@; \
+	else echo "Node.js or npm is missing: the tests of the example in TypeScript are skipped"; fi
+
+.PHONY: typescript
+typescript: $(TYPESCRIPT) ## run the example work worker in TypeScript (ARGS="--task-queue words --results FOLDER")
+	@cp -R $(TYPESCRIPT_EXAMPLE)/src $(TYPESCRIPT_EXAMPLE)/tsconfig.json .cache/typescript
+	@.cache/typescript/node_modules/.bin/tsc --project .cache/typescript
+	@exec node .cache/typescript/dist/worker.js $(ARGS)
+
+# What checks the description of the HTTP routes, and asks a door by it.
+OPENAPI_TOOLS := $(CURDIR)/.cache/openapi/node_modules/.package-lock.json
+OPENAPI_TOOLS_LOCK := starter/api/testdata/openapi-tools/package-lock.json
+$(OPENAPI_TOOLS): $(OPENAPI_TOOLS_LOCK) | install-for-tests
+	@if command -v node >/dev/null && command -v npm >/dev/null; then \
+		echo "installing the checks of the OpenAPI description (once)…" && mkdir -p .cache/openapi && \
+		cp $(<D)/package.json $(<D)/package-lock.json .cache/openapi && \
+		npm ci --prefix .cache/openapi --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@; \
+	else echo "Node.js or npm is missing: the checks of the OpenAPI description are skipped"; fi
+
 .PHONY: prepare
-prepare: install-for-tests build $(STRIPE_MOCK) $(STATEFUL_MOCK) ## build and install what the tests need
+prepare: install-for-tests build $(STRIPE_MOCK) $(STATEFUL_MOCK) $(TYPESCRIPT) $(OPENAPI_TOOLS) ## build and install what the tests need
 	@bin/worker prepare
 
 .PHONY: install
@@ -103,6 +129,6 @@ histories: prepare ## record the workflow histories anew that the tests replay (
 
 .PHONY: fuzz
 fuzz: go ## fuzz each parser for 20 s
-	@for package in workflows/contract activities/channel/stripe; do \
+	@for package in workflows/contract activities/channel/stripe starter/client starter/api; do \
 		for target in `grep -hoE 'func Fuzz[A-Za-z]+' $$package/*_test.go | cut -d' ' -f2`; do \
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime 20s ./$$package || exit 1; done; done
