@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	temporalclient "go.temporal.io/sdk/client"
@@ -19,12 +20,15 @@ import (
 func (a *app) benchCommand() *cobra.Command {
 	options := bench.Options{}
 	var guards bool
+	var door bench.DoorOptions
+	var measureDoor bool
 	command := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure jobs against plain workflows on a running system, or the guard statements alone",
 		Long: `Run jobs on a running system and, by turns, plain workflows that only run the same no-op work, compare their
 summed times, and audit what the jobs left. With --guards, drive the charge and settle statements alone, against
-pgbench where the machine has it. Everything happens on the tenant "bench".`,
+pgbench where the machine has it. With --door, ask the HTTP door that RECLAIM_URL names: submissions against the Go
+client's, reads while jobs run, and a long statement. Everything happens on the tenant "bench".`,
 		Args: cobra.NoArgs,
 	}
 	command.Flags().IntVar(&options.Jobs, "jobs", 2000, "how many jobs, and as many plain workflows")
@@ -32,47 +36,97 @@ pgbench where the machine has it. Everything happens on the tenant "bench".`,
 	command.Flags().IntVar(&options.Blocks, "blocks", 10, "how often the two take turns")
 	command.Flags().BoolVar(&options.AwaitCharge, "await-charge", false, "start jobs as the client does, with await-charge")
 	command.Flags().BoolVar(&guards, "guards", false, "measure the guard statements alone")
+	command.Flags().BoolVar(&measureDoor, "door", false, "measure the HTTP door that RECLAIM_URL names")
+	command.Flags().Int64Var(&door.Entries, "entries", 1_000_000, "with --door, how many entries the statement has")
 	command.AddCommand(a.plainWorkerCommand())
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.began = true
 		if options.Jobs < 1 || options.Concurrency < 1 || options.Blocks < 1 || options.Jobs < options.Blocks {
 			return usagef("--jobs must be at least --blocks, and --blocks and --concurrency at least 1")
 		}
+		if measureDoor {
+			if door.URL = a.getenv("RECLAIM_URL"); door.URL == "" {
+				return usagef("RECLAIM_URL is missing: set it to the address of the HTTP door")
+			}
+			door.Jobs, door.Clients, door.Reading, door.JobsPerSecond = options.Jobs, 16, 15*time.Second, 20
+			return a.explain(cmd.Context(), a.benchDoor(cmd.Context(), door))
+		}
 		return a.explain(cmd.Context(), a.bench(cmd.Context(), options, guards))
 	}
 	return command
 }
 
-func (a *app) bench(ctx context.Context, options bench.Options, guards bool) error {
+// system connects to what is measured.
+func (a *app) system(ctx context.Context, connections int) (system bench.System, databaseURL string, err error) {
 	e, err := readEnvironment(a.getenv)
 	if err != nil {
-		return usagef("the environment has mistakes:\n%w", err)
+		return system, "", usagef("the environment has mistakes:\n%w", err)
 	}
 	if e.taskQueue == "" {
 		e.taskQueue = contract.TaskQueue
 	}
-	store, err := schema.Open(ctx, e.databaseURL, schema.Options{
-		MaxConns: int32(options.Concurrency), StatementTimeout: -1, Name: "reclaim-bench",
-	})
-	if err != nil {
-		return usagef("%w", err)
+	if a.store, err = schema.Open(ctx, e.databaseURL, schema.Options{
+		MaxConns: int32(connections), StatementTimeout: -1, Name: "reclaim-bench",
+	}); err != nil {
+		return system, "", usagef("%w", err)
 	}
-	a.store, a.ends = store, append(a.ends, store.Close)
+	a.ends = append(a.ends, a.store.Close)
 	temporal, err := temporalclient.DialContext(ctx, e.temporal)
 	if err != nil {
-		return unreachable("reach Temporal", err)
+		return system, "", unreachable("reach Temporal", err)
 	}
-	defer temporal.Close()
-	c := client.New(temporal, store, e.taskQueue)
+	a.ends = append(a.ends, temporal.Close)
+	this, err := os.Executable()
+	if err != nil {
+		return system, "", fmt.Errorf("find this program, to decide plain workflows with: %w", err)
+	}
+	return bench.System{
+		Temporal: temporal, Store: a.store, Client: client.New(temporal, a.store, e.taskQueue), TaskQueue: e.taskQueue,
+		PlainWorker: []string{this, "bench", plainWorkerVerb},
+	}, e.databaseURL, nil
+}
+
+func (a *app) benchDoor(ctx context.Context, options bench.DoorOptions) error {
+	system, _, err := a.system(ctx, options.Clients)
+	if err != nil {
+		return err
+	}
+	options.Progress = a.stderr
+	report, err := bench.Door(ctx, system, options)
+	if err != nil {
+		return err
+	}
+	return a.show(report, func(w io.Writer) { doorTable(w, report) })
+}
+
+func doorTable(w io.Writer, r bench.DoorReport) {
+	line(w, "POST job, charged, ms", quantilesInWords(r.SubmitMillis))
+	line(w, "Go client, charged, ms", quantilesInWords(r.GoMillis))
+	line(w, "ratio", fmt.Sprintf("%.3f", r.SubmitRatio))
+	line(w, "GET job/s", fmt.Sprintf("%.0f by %d clients, while %.1f jobs/s ran", r.ReadsPerSecond, r.Clients, r.JobsPerSecond))
+	line(w, "GET job, ms", quantilesInWords(r.ReadMillis))
+	line(w, "statement", fmt.Sprintf("%d entries, %.0f MB in %.1f s", r.StatementEntries, float64(r.StatementBytes)/1e6, r.StatementSeconds))
+	line(w, "door's memory then", fmt.Sprintf("%.0f MB at most", r.DoorMegabytes))
+}
+
+func quantilesInWords(q bench.Quantiles) string {
+	return fmt.Sprintf("p50 %.1f  p95 %.1f  p99 %.1f", q.P50, q.P95, q.P99)
+}
+
+func (a *app) bench(ctx context.Context, options bench.Options, guards bool) error {
+	system, databaseURL, err := a.system(ctx, options.Concurrency)
+	if err != nil {
+		return err
+	}
 	options.Progress = a.stderr
 	if guards {
-		lines, err := bench.Guards(ctx, store, c, bench.GuardOptions{
-			Jobs: options.Jobs, Concurrency: options.Concurrency, DatabaseURL: e.databaseURL, Progress: a.stderr,
+		lines, err := bench.Guards(ctx, system.Store, system.Client, bench.GuardOptions{
+			Jobs: options.Jobs, Concurrency: options.Concurrency, DatabaseURL: databaseURL, Progress: a.stderr,
 		})
 		if err != nil {
 			return err
 		}
-		depth, err := bench.Depth(ctx, store)
+		depth, err := bench.Depth(ctx, system.Store)
 		if err != nil {
 			return err
 		}
@@ -86,17 +140,11 @@ func (a *app) bench(ctx context.Context, options bench.Options, guards bool) err
 				depth.ShortEntries, depth.ShortMillis.P50, depth.LongEntries, depth.LongMillis.P50, depth.Ratio)
 		})
 	}
-	this, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program, to decide plain workflows with: %w", err)
-	}
-	report, err := bench.Jobs(ctx, bench.System{
-		Temporal: temporal, Store: store, Client: c, TaskQueue: e.taskQueue, PlainWorker: []string{this, "bench", plainWorkerVerb},
-	}, options)
+	report, err := bench.Jobs(ctx, system, options)
 	if err != nil {
 		return err
 	}
-	audited, err := c.Audit(ctx, bench.Tenant)
+	audited, err := system.Client.Audit(ctx, bench.Tenant)
 	if err != nil {
 		return err
 	}
@@ -156,16 +204,13 @@ func guardsTable(w io.Writer, lines []bench.GuardLine) {
 }
 
 func benchTable(w io.Writer, r bench.JobsReport) {
-	quantiles := func(q bench.Quantiles) string {
-		return fmt.Sprintf("p50 %.1f  p95 %.1f  p99 %.1f", q.P50, q.P95, q.P99)
-	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(table, "jobs\t%d, %d at once, in %d blocks\n", r.Jobs, r.Concurrency, r.Blocks)
 	_, _ = fmt.Fprintf(table, "jobs/s\t%.1f\n", r.JobsPerSecond)
 	_, _ = fmt.Fprintf(table, "plain workflows/s\t%.1f\n", r.PlainPerSecond)
 	_, _ = fmt.Fprintf(table, "ratio\t%.3f\n", r.Ratio)
-	_, _ = fmt.Fprintf(table, "start to charged, ms\t%s\n", quantiles(r.StartToCharged))
-	_, _ = fmt.Fprintf(table, "start to delivered, ms\t%s\n", quantiles(r.StartToDelivered))
+	_, _ = fmt.Fprintf(table, "start to charged, ms\t%s\n", quantilesInWords(r.StartToCharged))
+	_, _ = fmt.Fprintf(table, "start to delivered, ms\t%s\n", quantilesInWords(r.StartToDelivered))
 	_, _ = fmt.Fprintf(table, "history of a job\t%d events at most, %d bytes on average\n", r.EventsPerJob, r.BytesPerJob)
 	_ = table.Flush()
 }

@@ -1,0 +1,351 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reclaimhq/reclaim/schema/db"
+	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// DoorOptions say how to measure the HTTP door.
+type DoorOptions struct {
+	// URL is where it listens.
+	URL string
+	// Jobs is how many are submitted over HTTP, and as many through the Go client, Clients how many ask at once.
+	Jobs    int
+	Clients int
+	// Reading is how long a job is read while JobsPerSecond others run.
+	Reading       time.Duration
+	JobsPerSecond int
+	// Entries is how long the statement is.
+	Entries  int64
+	Progress io.Writer
+}
+
+// DoorReport is what Door measured.
+type DoorReport struct {
+	Clients int `json:"clients"`
+	// SubmitMillis and GoMillis are times to the charged answer; SubmitRatio is the summed times over HTTP by those through
+	// the Go client.
+	SubmitMillis Quantiles `json:"submitMs"`
+	GoMillis     Quantiles `json:"goMs"`
+	SubmitRatio  float64   `json:"submitRatio"`
+	// ReadsPerSecond of GET job, while JobsPerSecond jobs were started and run.
+	ReadsPerSecond float64   `json:"readsPerSecond"`
+	ReadMillis     Quantiles `json:"readMs"`
+	JobsPerSecond  float64   `json:"jobsPerSecond"`
+	// StatementEntries were streamed in StatementSeconds, while the door's process held at most DoorMegabytes (resident).
+	StatementEntries int64   `json:"statementEntries"`
+	StatementSeconds float64 `json:"statementSeconds"`
+	StatementBytes   int64   `json:"statementBytes"`
+	DoorMegabytes    float64 `json:"doorMegabytes"`
+}
+
+// Door measures a door that leads to the system. The store must have no statement timeout: it makes the statement's entries
+// first.
+func Door(ctx context.Context, system System, o DoorOptions) (DoorReport, error) {
+	session := strings.ToLower(rand.Text()[:10])
+	if err := fund(ctx, system.Client, session); err != nil {
+		return DoorReport{}, err
+	}
+	b := &run{
+		System: system, Options: Options{Concurrency: o.Clients}, session: session, work: "bench-work-" + session,
+		plain: "bench-plain-" + session,
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop, err := b.startWorkers(ctx, cancel)
+	if err != nil {
+		return DoorReport{}, err
+	}
+	defer stop()
+	d := &doorRun{run: b, o: o, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.Clients}}}
+	for range o.Clients {
+		key, err := system.Client.CreateKey(ctx, Tenant, "bench", []contract.Scope{
+			contract.ScopeJobsRead, contract.ScopeJobsWrite, contract.ScopeAccountsRead,
+		})
+		if err != nil {
+			return DoorReport{}, err
+		}
+		d.keys = append(d.keys, key)
+	}
+	defer d.revoke(ctx)
+	report := DoorReport{Clients: o.Clients, StatementEntries: o.Entries}
+	for _, part := range []struct {
+		name string
+		run  func(context.Context, *DoorReport) error
+	}{{"submissions", d.submissions}, {"reads", d.reads}, {"the statement", d.statement}} {
+		if err := part.run(ctx, &report); err != nil {
+			return report, err
+		}
+		if o.Progress != nil {
+			_, _ = fmt.Fprintln(o.Progress, part.name, "measured")
+		}
+	}
+	return report, nil
+}
+
+type doorRun struct {
+	*run
+	o    DoorOptions
+	http *http.Client
+	keys []client.CreatedKey
+}
+
+// revoke takes the keys away again; ctx may have ended.
+func (d *doorRun) revoke(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for _, key := range d.keys {
+		// A key that stays has the bench's own tenant only.
+		_, _ = d.Client.RevokeKey(ctx, Tenant, key.KeyID)
+	}
+}
+
+func (d *doorRun) job(kind string, number int) contract.Job {
+	return contract.Job{
+		Tenant: Tenant, JobID: fmt.Sprintf("%s-%s-%d", d.session, kind, number), Account: account(number), Cost: 1, Actor: "bench",
+		Promise: contract.Duration(limit), Work: contract.Work{
+			Activity: workActivity, TaskQueue: d.work, Input: json.RawMessage(`{"width":64}`), Timeout: contract.Duration(limit),
+		},
+	}
+}
+
+// call sends a request and returns its answer, which must have the status.
+func (d *doorRun) call(ctx context.Context, number int, method, path string, body []byte, status int) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, d.o.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+d.keys[number%len(d.keys)].Secret)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := d.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask the door: %w", err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != status {
+		err = fmt.Errorf("status %d instead of %d: %s", answer.StatusCode, status, contract.Clip(string(text), 300))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return text, nil
+}
+
+// submissions submits jobs over HTTP and, by turns, through the Go client. After each block its jobs are waited for, so that
+// they do not run in the next one's time.
+func (d *doorRun) submissions(ctx context.Context, report *DoorReport) error {
+	const blocks = 8
+	kinds := []struct {
+		name   string
+		submit func(context.Context, int, contract.Job) error
+		times  []time.Duration
+		sum    time.Duration
+	}{{name: "http", submit: func(ctx context.Context, number int, job contract.Job) error {
+		raw, _, err := job.Encode()
+		if err != nil {
+			return err
+		}
+		_, err = d.call(ctx, number, http.MethodPost, "/v1/jobs", raw, http.StatusCreated)
+		return err
+	}}, {name: "go", submit: func(ctx context.Context, _ int, job contract.Job) error {
+		verdict, err := d.Client.StartJob(ctx, job)
+		if err == nil && verdict.Verdict != contract.VerdictCharged {
+			err = fmt.Errorf("job %s: %s", job.JobID, verdict.Verdict)
+		}
+		return err
+	}}}
+	size := max(d.o.Jobs/blocks, 1)
+	// The first block of each warms up and is not counted.
+	for block := range blocks + 1 {
+		for i := range kinds {
+			kind := &kinds[(i+block)%2]
+			_, err := d.each(ctx, size, func(ctx context.Context, number int) error {
+				number += block * size
+				began := time.Now()
+				if err := kind.submit(ctx, number, d.job(kind.name, number)); err != nil {
+					return err
+				}
+				if block > 0 {
+					d.mu.Lock()
+					defer d.mu.Unlock()
+					kind.times, kind.sum = append(kind.times, time.Since(began)), kind.sum+time.Since(began)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if _, err := d.each(ctx, size, func(ctx context.Context, number int) error {
+				_, err := d.Client.AwaitJob(ctx, Tenant, d.job(kind.name, number+block*size).JobID)
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	report.SubmitRatio = kinds[0].sum.Seconds() / kinds[1].sum.Seconds()
+	report.SubmitMillis, report.GoMillis = quantiles(kinds[0].times), quantiles(kinds[1].times)
+	return nil
+}
+
+// reads reads one job from all clients, as fast as they can, while others are started at a steady rate and run.
+func (d *doorRun) reads(ctx context.Context, report *DoorReport) error {
+	path := "/v1/jobs/" + d.job("go", 0).JobID
+	var started atomic.Int64
+	var background sync.WaitGroup
+	starting, stop := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	background.Go(func() {
+		ticks := time.NewTicker(time.Second / time.Duration(d.o.JobsPerSecond))
+		defer ticks.Stop()
+		for number := 0; ; number++ {
+			select {
+			case <-starting.Done():
+				return
+			case <-ticks.C:
+			}
+			background.Go(func() {
+				if err := d.runJob(ctx, d.job("beside", number)); err != nil {
+					select {
+					case failed <- err:
+					default:
+					}
+					return
+				}
+				started.Add(1)
+			})
+		}
+	})
+	// The load is steady once its first jobs have ended.
+	for started.Load() < int64(d.o.JobsPerSecond) && ctx.Err() == nil && len(failed) == 0 {
+		<-time.After(10 * time.Millisecond)
+	}
+	before, began := started.Load(), time.Now()
+	times := make([][]time.Duration, d.o.Clients)
+	var readers sync.WaitGroup
+	for reader := range d.o.Clients {
+		readers.Go(func() {
+			for time.Since(began) < d.o.Reading {
+				asked := time.Now()
+				if _, err := d.call(ctx, reader, http.MethodGet, path, nil, http.StatusOK); err != nil {
+					select {
+					case failed <- err:
+					default:
+					}
+					return
+				}
+				times[reader] = append(times[reader], time.Since(asked))
+			}
+		})
+	}
+	readers.Wait()
+	spent := time.Since(began)
+	report.JobsPerSecond = float64(started.Load()-before) / spent.Seconds()
+	stop()
+	background.Wait()
+	all := slices.Concat(times...)
+	report.ReadsPerSecond, report.ReadMillis = float64(len(all))/spent.Seconds(), quantiles(all)
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return ctx.Err()
+	}
+}
+
+// statement streams a long statement and looks, while it does, at what the door's process holds.
+func (d *doorRun) statement(ctx context.Context, report *DoorReport) error {
+	long := d.session + "-statement"
+	if err := d.Store.FillAccount(ctx, db.FillAccountParams{TenantID: Tenant, AccountID: long, Entries: d.o.Entries}); err != nil {
+		return fmt.Errorf("make an account of %d entries: %w", d.o.Entries, err)
+	}
+	watching, stop := context.WithCancel(ctx)
+	var most float64
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for watching.Err() == nil {
+			if resident, err := d.resident(watching); err == nil {
+				most = max(most, resident)
+			}
+			select {
+			case <-watching.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	began := time.Now()
+	n, err := d.streamStatement(ctx, long)
+	report.StatementSeconds, report.StatementBytes = time.Since(began).Seconds(), n
+	stop()
+	watcher.Wait()
+	if err == nil && most == 0 {
+		err = errors.New("the door's metrics do not tell what its process holds")
+	}
+	report.DoorMegabytes = most / (1 << 20)
+	return err
+}
+
+func (d *doorRun) streamStatement(ctx context.Context, long string) (int64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.o.URL+"/v1/accounts/"+long+"/statement?format=csv", nil)
+	if err != nil {
+		return 0, fmt.Errorf("make a request: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+d.keys[0].Secret)
+	answer, err := d.http.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("ask for a statement: %w", err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("ask for a statement: status %d", answer.StatusCode)
+	}
+	lines := &lineCounter{}
+	n, err := io.Copy(lines, answer.Body)
+	if err != nil {
+		return n, fmt.Errorf("read a statement: %w", err)
+	}
+	// Beside the entries, there are a header, an opening and a closing.
+	if lines.n != d.o.Entries+3 {
+		return n, fmt.Errorf("the statement has %d lines for %d entries", lines.n, d.o.Entries)
+	}
+	return n, nil
+}
+
+type lineCounter struct{ n int64 }
+
+// Write counts the lines.
+func (c *lineCounter) Write(p []byte) (int, error) {
+	c.n += int64(bytes.Count(p, []byte("\n")))
+	return len(p), nil
+}
+
+// resident reads how many bytes the door's process holds.
+func (d *doorRun) resident(ctx context.Context) (float64, error) {
+	text, err := d.call(ctx, 0, http.MethodGet, "/metrics", nil, http.StatusOK)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "process_resident_memory_bytes "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, errors.New("the metrics have no process_resident_memory_bytes")
+}
