@@ -37,23 +37,36 @@ func (q *Queries) AddAPIKey(ctx context.Context, arg AddAPIKeyParams) (time.Time
 	return created_at, err
 }
 
-const getAPIKey = `-- name: GetAPIKey :one
-SELECT key_id, tenant_id, actor, scopes, secret_hash, created_at, revoked_at FROM reclaim.api_keys WHERE key_id = $1
+const getAPIKeys = `-- name: GetAPIKeys :many
+SELECT key_id, tenant_id, actor, scopes, secret_hash, created_at, revoked_at FROM reclaim.api_keys WHERE key_id = ANY($1::text[])
 `
 
-func (q *Queries) GetAPIKey(ctx context.Context, keyID string) (ReclaimApiKey, error) {
-	row := q.db.QueryRow(ctx, getAPIKey, keyID)
-	var i ReclaimApiKey
-	err := row.Scan(
-		&i.KeyID,
-		&i.TenantID,
-		&i.Actor,
-		&i.Scopes,
-		&i.SecretHash,
-		&i.CreatedAt,
-		&i.RevokedAt,
-	)
-	return i, err
+func (q *Queries) GetAPIKeys(ctx context.Context, keyIds []string) ([]ReclaimApiKey, error) {
+	rows, err := q.db.Query(ctx, getAPIKeys, keyIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ReclaimApiKey
+	for rows.Next() {
+		var i ReclaimApiKey
+		if err := rows.Scan(
+			&i.KeyID,
+			&i.TenantID,
+			&i.Actor,
+			&i.Scopes,
+			&i.SecretHash,
+			&i.CreatedAt,
+			&i.RevokedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listAPIKeys = `-- name: ListAPIKeys :many

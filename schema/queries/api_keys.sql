@@ -3,8 +3,8 @@ INSERT INTO reclaim.api_keys (key_id, tenant_id, actor, scopes, secret_hash)
 VALUES (@key_id, @tenant_id, @actor, @scopes::text[], @secret_hash)
 RETURNING created_at;
 
--- name: GetAPIKey :one
-SELECT * FROM reclaim.api_keys WHERE key_id = @key_id;
+-- name: GetAPIKeys :many
+SELECT * FROM reclaim.api_keys WHERE key_id = ANY(@key_ids::text[]);
 
 -- name: ListAPIKeys :many
 SELECT key_id, actor, scopes, created_at, revoked_at FROM reclaim.api_keys

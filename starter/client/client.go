@@ -26,6 +26,9 @@ type Client struct {
 	temporal  client.Client
 	store     *schema.Store
 	taskQueue string
+	// What busy doors ask for again and again.
+	keys *gatherer[string, db.ReclaimApiKey]
+	jobs *gatherer[jobKey, db.ReclaimJob]
 }
 
 // New returns a Client on a Temporal client and a store. taskQueue is where Reclaim's worker polls; empty means
@@ -34,7 +37,9 @@ func New(temporal client.Client, store *schema.Store, taskQueue string) *Client 
 	if taskQueue == "" {
 		taskQueue = contract.TaskQueue
 	}
-	return &Client{temporal: temporal, store: store, taskQueue: taskQueue}
+	c := &Client{temporal: temporal, store: store, taskQueue: taskQueue}
+	c.keys, c.jobs = newGatherer(c.readKeys), newGatherer(c.readJobs)
+	return c
 }
 
 // jobPayload hands a job's input on to the letter, so that the stored spec is what was submitted.

@@ -3,7 +3,7 @@ package client_test
 import (
 	"context"
 	"log/slog"
-	"os"
+
 	"testing"
 	"time"
 
@@ -19,8 +19,6 @@ import (
 	"github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
-
-func TestMain(m *testing.M) { os.Exit(schematest.Run(m)) }
 
 // ledger is a database with a client on it. There is no Temporal.
 type ledger struct {

@@ -123,6 +123,15 @@ func scopesOf(names []string) []contract.Scope {
 	return scopes
 }
 
+func (c *Client) readKeys(ctx context.Context, keyIDs []string) (map[string]db.ReclaimApiKey, error) {
+	rows, err := c.store.GetAPIKeys(ctx, keyIDs)
+	found := make(map[string]db.ReclaimApiKey, len(rows))
+	for _, row := range rows {
+		found[row.KeyID] = row
+	}
+	return found, err
+}
+
 // errNoKey says the same of a key that never was, of a wrong secret and of no key at all, so that nothing can be learnt
 // from it.
 var errNoKey = contract.NewError(contract.CodeUnauthorized, contract.RetryNever,
@@ -135,12 +144,12 @@ func (c *Client) Authenticate(ctx context.Context, text string) (Key, error) {
 	if !ok {
 		return Key{}, errNoKey
 	}
-	row, err := c.store.GetAPIKey(ctx, keyID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Key{}, errNoKey
-	}
+	row, there, err := c.keys.get(ctx, keyID)
 	if err != nil {
 		return Key{}, unavailable("look the API key up", err)
+	}
+	if !there {
+		return Key{}, errNoKey
 	}
 	hash := secretHash(secret)
 	if subtle.ConstantTimeCompare(hash[:], row.SecretHash) != 1 {
