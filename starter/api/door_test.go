@@ -269,6 +269,18 @@ func TestAMalformedPreferenceIsRefusedAndOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
+func TestWhileTemporalIsAwayAWaitStillTakesItsTime(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	address, key := s.open(), s.key()
+	s.charge("j1")
+	began := time.Now()
+	answer, job := s.ask(http.MethodGet, address+"/v1/jobs/j1", key, "", "Prefer", "wait=2")
+	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	assert.Equal(t, "running", job["state"])
+	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second, "who is answered at once asks again at once")
+}
+
 // charge makes a charged job, which has no run.
 func (s *stand) charge(jobID string) {
 	s.t.Helper()

@@ -14,6 +14,9 @@ import (
 // longestWait bounds what Prefer: wait asks for.
 const longestWait = 60 * time.Second
 
+// awaitAgain is the pause before a wait goes on that was cut short, as while Temporal is away.
+const awaitAgain = time.Second
+
 // preferredWait reads how long a caller is ready to wait, from a header as RFC 7240 has it; asked is false where it says
 // nothing of that. Longer than longestWait is as long.
 func preferredWait(header string) (wait time.Duration, asked bool, err error) {
@@ -55,8 +58,19 @@ func (d *Door) wait(ctx context.Context, prefer string, await func(context.Conte
 	}()
 	d.waiting.Inc()
 	defer d.waiting.Dec()
-	if err := await(waiting); err != nil && waiting.Err() == nil && contract.CodeOf(err) != contract.CodeUnavailable {
-		return "", err
+	for {
+		err := await(waiting)
+		if err == nil || waiting.Err() != nil {
+			break
+		}
+		if contract.CodeOf(err) != contract.CodeUnavailable {
+			return "", err
+		}
+		// Answered at once, a caller would ask again at once.
+		select {
+		case <-waiting.Done():
+		case <-time.After(awaitAgain):
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return "", contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, "the caller went away", err)
