@@ -34,6 +34,7 @@ func TestL67ATextIsNoFormulaInASpreadsheet(t *testing.T) {
 		"\ufeff=1":               "'\ufeff=1",
 		"\u200b\u2060-1":         "'\u200b\u2060-1",
 		"\v\f=1":                 "'\v\f=1",
+		"\x01\x7f=1":             "'\x01\x7f=1",
 		`"=1"`:                   `'"=1"`,
 		"\tx":                    "'\tx",
 		"\rx":                    "'\rx",
@@ -75,7 +76,7 @@ func firstOf(text string) string {
 }
 
 func FuzzCSVCell(f *testing.F) {
-	for _, text := range []string{"=1", " \t=1;\r\n'-2", `a";=b`, `";"=1`, "\u200b＝1", "a,b", "x;\"\"=1", "''", "'\n'"} {
+	for _, text := range []string{"=1", " \t=1;\r\n'-2", `a";=b`, `";"=1`, "\u200b＝1", "a,b", "x;\"\"=1", "''", "'\n'", `say "x"`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
