@@ -35,7 +35,7 @@ func (d *Door) accountRoutes(routes huma.API) {
 	handle(routes, route{
 		id: "top-up-account", method: http.MethodPost, path: "/v1/accounts/{account}/topups", tag: "accounts",
 		summary: "Add credits to an account", scope: "accounts:write", body: TopUpBody{}, status: http.StatusCreated,
-		again: "The same top-up was made before under this key: nothing moved now", errors: []int{409},
+		again: "The same top-up was made before under this key: nothing moved now", errors: []int{404, 409},
 	}, func(ctx context.Context, key client.Key, input *topUpInput) (*movedOutput, error) {
 		operation, err := idempotencyKey(input.Key)
 		if err != nil {

@@ -29,6 +29,11 @@ func (d *Door) takeBody(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	r, w := humago.Unwrap(ctx)
+	// Two readers could each take another one for the operation's key.
+	if len(r.Header.Values(keyHeader)) > 1 {
+		refuse(w, r, badInput(keyHeader, "is given twice"))
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		refuse(w, r, plainProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is over %d bytes", maxBody)))
@@ -40,12 +45,15 @@ func (d *Door) takeBody(ctx huma.Context, next func(huma.Context)) {
 	}
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	_, odd := parameters["charset"]
-	odd = odd && parameters["charset"] != "utf-8" && parameters["charset"] != "UTF-8"
+	odd = odd && parameters["charset"] != "utf-8" && parameters["charset"] != "UTF-8" || len(r.Header.Values("Content-Type")) > 1
 	if (len(body) > 0 || described.Required) && (err != nil || kind != "application/json" || odd) {
 		refuse(w, r, plainProblem(http.StatusUnsupportedMediaType, "the body must be JSON in UTF-8: send Content-Type: application/json"))
 		return
 	}
-	next(huma.WithValue(ctx, bodyInContext{}, body))
+	// What asks for something to be done says in time that no answer could be had: callers wait as long as it takes.
+	bounded, cancel := context.WithTimeout(context.WithValue(ctx.Context(), bodyInContext{}, body), answerWithin)
+	defer cancel()
+	next(huma.WithContext(ctx, bounded))
 }
 
 func bodyOf(ctx context.Context) []byte {

@@ -57,6 +57,25 @@ func (r route) operation() huma.Operation {
 	return op
 }
 
+// idPattern is the alphabet of ids, as the bodies' schemas have it too.
+const idPattern = "^[A-Za-z0-9._:-]+$"
+
+// parameterRules are what the parameters of this name must be.
+var parameterRules = map[string]huma.Schema{
+	"account": {Pattern: idPattern, MinLength: new(1), MaxLength: new(100)},
+	"job":     {Pattern: idPattern, MinLength: new(1), MaxLength: new(100)},
+	"order":   {Pattern: idPattern, MinLength: new(1), MaxLength: new(100)},
+	"refund":  {Pattern: "^[A-Za-z0-9_-]+$", MinLength: new(1), MaxLength: new(64)},
+	"after":   {Pattern: "^[0-9]+$", MaxLength: new(18)},
+	"limit":   {Pattern: "^[0-9]+$", MaxLength: new(18)},
+	"key":     {Pattern: notBlank, MaxLength: new(200)},
+	keyHeader: {Pattern: notBlank, MaxLength: new(200)},
+	"Prefer":  {Examples: []any{"wait=30"}},
+}
+
+// notBlank is what a text that must be given holds.
+const notBlank = `\S`
+
 // describe writes the description of the routes, once all of them are there.
 func describe(routes huma.API) ([]byte, error) {
 	text, err := json.Marshal(routes.OpenAPI())
@@ -75,11 +94,17 @@ func (r route) describeMore(text *huma.OpenAPI) {
 		op = item.Post
 	}
 	for _, parameter := range op.Parameters {
-		// The door says itself, in its own words, that one of these is missing.
+		// The door checks these itself, in its own words: here they are only said.
+		if rules, ok := parameterRules[parameter.Name]; ok {
+			rules.Type, rules.Description = parameter.Schema.Type, parameter.Schema.Description
+			parameter.Schema = &rules
+		}
 		if parameter.Name == keyHeader || r.id == "find-refund" {
 			parameter.Required = true
 		}
 	}
+	// What the router calls unprocessable is answered as a bad request.
+	delete(op.Responses, strconv.Itoa(http.StatusUnprocessableEntity))
 	if r.body != nil {
 		kind := reflect.TypeOf(r.body)
 		schema := text.Components.Schemas.Schema(kind, true, kind.Name())

@@ -65,7 +65,7 @@ func New(o Options) (*Door, error) {
 	}
 	mux.Handle("POST /v1/channels/{channel}/notices", d.noticeRoute(o.Notices))
 	d.operationRoutes(mux, text, o.Ready, o.Metrics)
-	d.handler, err = d.watch(d.admit(mux), o.Metrics)
+	d.handler, err = d.watch(d.admit(exact(mux)), o.Metrics)
 	return d, err
 }
 
@@ -91,6 +91,8 @@ const (
 	// writeWithin bounds an answer that does not say itself how long it takes.
 	writeWithin = 30 * time.Second
 	idleFor     = 2 * time.Minute
+	// answerWithin bounds what a request with a body asks to be done.
+	answerWithin = 15 * time.Second
 	// maxHeader bounds all headers of a request together, in bytes.
 	maxHeader = 16 << 10
 	// stopWithin is how long requests may go on once the server is to stop: longer than a submission takes.

@@ -123,7 +123,7 @@ func (d *Door) jobRoutes(routes huma.API) {
 	type acceptedOutput struct{ Body Accepted }
 	handle(routes, route{
 		id: "report-outcome", method: http.MethodPost, path: "/v1/jobs/{job}/outcome", tag: "jobs",
-		summary: "Report from outside how an attempt of the work ended", scope: "jobs:write", body: contract.Outcome{},
+		summary: "Report from outside how an attempt of the work ended", scope: "jobs:write", body: OutcomeBody{},
 		status: http.StatusAccepted, errors: []int{404},
 	}, func(ctx context.Context, key client.Key, input *jobInput) (*acceptedOutput, error) {
 		outcome, err := contract.ParseOutcome(bodyOf(ctx))
@@ -138,7 +138,7 @@ func (d *Door) jobRoutes(routes huma.API) {
 	type resolveOutput struct{ Body contract.ResolutionAnswer }
 	handle(routes, route{
 		id: "resolve-job", method: http.MethodPost, path: "/v1/jobs/{job}/resolution", tag: "jobs",
-		summary: "Take a person's decision about a job", scope: "resolve", body: contract.Resolution{}, status: http.StatusOK,
+		summary: "Take a person's decision about a job", scope: "resolve", body: ResolutionBody{}, status: http.StatusOK,
 		errors: []int{404, 409},
 	}, func(ctx context.Context, key client.Key, input *jobInput) (*resolveOutput, error) {
 		decision, err := decoded[contract.Resolution](ctx)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,6 +59,25 @@ func (d *Door) operationRoutes(mux *http.ServeMux, description []byte, ready fun
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { d.refuseRoute(mux, w, r) })
 }
 
+// exact refuses the paths that the router would tidy up and redirect to: they name nothing, least of all something else.
+func exact(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tidy := path.Clean(r.URL.Path)
+		if tidy != "/" && strings.HasSuffix(r.URL.Path, "/") {
+			tidy += "/"
+		}
+		if tidy != r.URL.Path || !strings.HasPrefix(tidy, "/") {
+			refuse(w, r, nothingHere())
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func nothingHere() *Problem {
+	return plainProblem(http.StatusNotFound, "there is nothing here: GET /docs lists every route")
+}
+
 // refuseRoute says what there is instead of a route that does not exist.
 func (d *Door) refuseRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allowed []string
@@ -68,7 +89,7 @@ func (d *Door) refuseRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Re
 		}
 	}
 	if len(allowed) == 0 {
-		refuse(w, r, plainProblem(http.StatusNotFound, "there is nothing here: GET /docs lists every route"))
+		refuse(w, r, nothingHere())
 		return
 	}
 	p := plainProblem(http.StatusMethodNotAllowed, fmt.Sprintf("this takes %v, not %s", allowed, contract.Clip(r.Method, 20)))

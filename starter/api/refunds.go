@@ -17,7 +17,21 @@ type RefundBody struct {
 	Amount   int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"In the smallest unit of the order's currency"`
 	Currency string `json:"currency,omitempty" pattern:"^[A-Za-z]{3}$" doc:"The order's, which need not be named"`
 	Credits  *int64 `json:"credits,omitempty" minimum:"0" maximum:"9007199254740991" doc:"What leaves the account with the money: left out, as many as it stands for; 0: goodwill, the customer keeps them"`
-	Reason   string `json:"reason" minLength:"1" maxLength:"2000"`
+	Reason   string `json:"reason" pattern:"\\S" maxLength:"2000"`
+}
+
+// RefundResolutionBody describes the body of a decision about a refund, which the contract's own decoder reads.
+type RefundResolutionBody struct {
+	ID         string                `json:"id" pattern:"^[A-Za-z0-9._:-]+$" minLength:"1" maxLength:"100" doc:"Makes the decision repeatable: the same id and content is answered as the first time"`
+	Action     contract.RefundAction `json:"action" enum:"settle,release,resend,extend,cancel"`
+	Operator   string                `json:"operator,omitempty" maxLength:"2000" doc:"Who decided, the key's actor if left out"`
+	Approver   string                `json:"approver,omitempty" maxLength:"2000" doc:"A second person; above the channel's amount there must be one"`
+	Reason     string                `json:"reason" pattern:"\\S" maxLength:"2000"`
+	Evidence   string                `json:"evidence,omitempty" maxLength:"2000" doc:"How it is known; settle and release need it, with the amount"`
+	Number     string                `json:"number,omitempty" pattern:"^[A-Za-z0-9_-]+$" maxLength:"64" doc:"The refund's number, which need not be named"`
+	ChannelRef string                `json:"channelRef,omitempty" maxLength:"200" doc:"The channel's own reference of the refund; settle needs it"`
+	Amount     int64                 `json:"amount,omitempty" minimum:"1" maximum:"9007199254740991" doc:"The refund's, so that the right one is decided"`
+	Currency   string                `json:"currency,omitempty" pattern:"^[A-Za-z]{3}$" doc:"The refund's, which need not be named"`
 }
 
 func (d *Door) refundRoutes(routes huma.API) {
@@ -101,7 +115,7 @@ func (d *Door) refundRoutes(routes huma.API) {
 	}
 	handle(routes, route{
 		id: "resolve-refund", method: http.MethodPost, path: "/v1/refunds/{refund}/resolution", tag: "refunds",
-		summary: "Take a person's decision about a refund", scope: "resolve", body: contract.RefundResolution{},
+		summary: "Take a person's decision about a refund", scope: "resolve", body: RefundResolutionBody{},
 		status: http.StatusOK, errors: []int{404, 409},
 	}, func(ctx context.Context, key client.Key, input *resolveInput) (*resolveOutput, error) {
 		decision, err := decoded[contract.RefundResolution](ctx)

@@ -99,7 +99,7 @@ function request(operation) {
   for (const parameter of parameters) {
     let value;
     if (parameter.name in settings.always) value = one(settings.always[parameter.name]);
-    else if (parameter.name in settings.known && chance(0.8)) value = one(settings.known[parameter.name]);
+    else if (parameter.name in settings.known && chance(0.8)) value = one(settings.own[operation.id]?.[parameter.name] ?? settings.known[parameter.name]);
     else value = generator.generate(whole(parameter.schema));
     value = String(value);
     if (parameter === spoilt) value = one(oddTexts);
@@ -207,9 +207,11 @@ for (let n = 0; n < settings.each; n++) for (const operation of operations) queu
 async function worker() {
   for (let operation = queue.shift(); operation; operation = queue.shift()) {
     const made = request(operation);
+    const began = performance.now();
     const answer = await send(made);
-    const told = (summary[operation.id] ??= { sent: 0, statuses: {} });
+    const told = (summary[operation.id] ??= { sent: 0, statuses: {}, seconds: 0 });
     told.sent++;
+    told.seconds += (performance.now() - began) / 1000;
     told.statuses[answer.status ?? "none"] = (told.statuses[answer.status ?? "none"] ?? 0) + 1;
     const about = { ...made, headers: { ...made.headers, authorization: "…" }, text: made.text?.toString().slice(0, 1500) };
     const fault = judge(operation, made, answer);
