@@ -129,6 +129,6 @@ histories: prepare ## record the workflow histories anew that the tests replay (
 
 .PHONY: fuzz
 fuzz: go ## fuzz each parser for 20 s
-	@for package in workflows/contract activities/channel/stripe starter/client starter/api; do \
+	@for package in workflows/contract workflows/contract/codec activities/channel/stripe starter/client starter/api; do \
 		for target in `grep -hoE 'func Fuzz[A-Za-z]+' $$package/*_test.go | cut -d' ' -f2`; do \
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime 20s ./$$package || exit 1; done; done
