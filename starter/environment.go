@@ -17,6 +17,7 @@ import (
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/workflows/contract"
+	"github.com/reclaimhq/reclaim/workflows/contract/codec"
 )
 
 // environment is what the process is told besides its arguments.
@@ -49,6 +50,9 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 	e.temporal, err = envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{EnvLookup: lookup(getenv)})
 	if err != nil {
 		mistake("the TEMPORAL_… variables or their configuration file cannot be read: %w", err)
+	}
+	if err := codec.ApplyFile(&e.temporal, getenv(codec.KeysVariable)); err != nil {
+		mistakes = append(mistakes, err)
 	}
 	// What the SDK logs, the verb's error says.
 	e.temporal.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -20,10 +21,11 @@ func renderCommand() *cobra.Command {
 		Use:   "render",
 		Short: "Run the example work, a studio that renders fractals, until SIGTERM",
 		Long: "Run the example work, a studio that renders fractals, until SIGTERM. It needs no database: " +
-			"only TEMPORAL_… is read from the environment.\n\n" + render.Help(),
+			"only TEMPORAL_… and RECLAIM_CODEC_KEYS, which must be as for Reclaim's worker, are read from the environment.\n\n" +
+			render.Help(),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options, err := config.LoadTemporal()
+			options, err := config.LoadTemporal(os.Getenv)
 			if err != nil {
 				return environmentError(err)
 			}

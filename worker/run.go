@@ -44,7 +44,7 @@ func runCommand() *cobra.Command {
 		Long: "Run workflows and activities, and start what accepted refunds and enqueued jobs have left in the outbox, until " +
 			"SIGTERM. Reads DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS, RECLAIM_CHANNELS (a TOML file of payment " +
 			"channels), RECLAIM_LISTEN (where their notices are taken and GET /metrics answers: for inside networks only, but for " +
-			"/v1/channels/) and TEMPORAL_… from the environment.",
+			"/v1/channels/), RECLAIM_CODEC_KEYS (a file of keys, to encrypt what Temporal stores) and TEMPORAL_… from the environment.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := config.Load(os.Getenv)

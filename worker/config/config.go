@@ -13,6 +13,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/workflows/contract"
+	"github.com/reclaimhq/reclaim/workflows/contract/codec"
 )
 
 // Config is the environment of one process.
@@ -29,7 +30,7 @@ type Config struct {
 	// Channels are the payment channels of the file that RECLAIM_CHANNELS names, none where it is unset.
 	Channels []ChannelConfig
 	// Temporal is read as the official SDKs read it: TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY,
-	// TEMPORAL_TLS_… and a configuration file with profiles.
+	// TEMPORAL_TLS_… and a configuration file with profiles. It encrypts payloads where RECLAIM_CODEC_KEYS is set.
 	Temporal client.Options
 }
 
@@ -79,17 +80,21 @@ func Load(getenv func(string) string) (Config, error) {
 			mistakes = append(mistakes, err)
 		}
 	}
-	if c.Temporal, err = LoadTemporal(); err != nil {
+	if c.Temporal, err = LoadTemporal(getenv); err != nil {
 		mistakes = append(mistakes, err)
 	}
 	return c, errors.Join(mistakes...)
 }
 
-// LoadTemporal reads how to reach Temporal, all that a worker without a database needs.
-func LoadTemporal() (client.Options, error) {
+// LoadTemporal reads how to reach Temporal, and the keys that payloads are encrypted with, all that a worker without a
+// database needs. The error joins every mistake.
+func LoadTemporal(getenv func(string) string) (client.Options, error) {
 	options, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
-		return options, fmt.Errorf("the TEMPORAL_… variables or their configuration file cannot be read: %w", err)
+		err = fmt.Errorf("the TEMPORAL_… variables or their configuration file cannot be read: %w", err)
+	}
+	if err := errors.Join(err, codec.ApplyFile(&options, getenv(codec.KeysVariable))); err != nil {
+		return options, err
 	}
 	if options.Namespace == "" {
 		options.Namespace = client.DefaultNamespace

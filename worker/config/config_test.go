@@ -1,6 +1,9 @@
 package config
 
 import (
+	"encoding/base64"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/reclaimhq/reclaim/workflows/contract"
+	"github.com/reclaimhq/reclaim/workflows/contract/codec"
 )
 
 const goodURL = "postgres://user:s3cret@127.0.0.1:5432/reclaim"
@@ -45,6 +49,17 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, "temporal.example:7233", c.Temporal.HostPort)
 }
 
+func TestWithKeysPayloadsAreEncrypted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(path, []byte("k1 "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
+	c, err := load(t, map[string]string{"DATABASE_URL": goodURL, "RECLAIM_CODEC_KEYS": path})
+	require.NoError(t, err)
+	payload, err := c.Temporal.DataConverter.ToPayload("s3cret")
+	require.NoError(t, err)
+	assert.Equal(t, codec.Encoding, string(payload.GetMetadata()["encoding"]))
+	assert.NotEmpty(t, c.Temporal.FailureConverter.ErrorToFailure(errors.New("s3cret")).GetEncodedAttributes())
+}
+
 func TestMistakes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		variable, value string
@@ -62,6 +77,7 @@ func TestMistakes(t *testing.T) {
 		"too few connections":  {"RECLAIM_CONNECTIONS", "3", "RECLAIM_CONNECTIONS must be"},
 		"too many connections": {"RECLAIM_CONNECTIONS", "1001", "RECLAIM_CONNECTIONS must be"},
 		"channels":             {"RECLAIM_CHANNELS", "/none/channels.toml", "RECLAIM_CHANNELS: /none/channels.toml: cannot be read"},
+		"keys":                 {"RECLAIM_CODEC_KEYS", "/none/keys", "RECLAIM_CODEC_KEYS: /none/keys: cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, map[string]string{"DATABASE_URL": goodURL, tc.variable: tc.value})
@@ -76,10 +92,12 @@ func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	_, err := load(t, map[string]string{
 		"DATABASE_URL": "mysql://host/reclaim", "RECLAIM_MIGRATE_URL": "http://host/reclaim",
 		"RECLAIM_TASK_QUEUE": "/_sys/q", "RECLAIM_CONNECTIONS": "0", "RECLAIM_CHANNELS": "/none/channels.toml",
+		"RECLAIM_CODEC_KEYS": "/none/keys",
 	})
 	require.Error(t, err)
 	for _, name := range []string{
 		"DATABASE_URL", "RECLAIM_MIGRATE_URL", "RECLAIM_TASK_QUEUE", "RECLAIM_CONNECTIONS", "RECLAIM_CHANNELS", "TEMPORAL_",
+		"RECLAIM_CODEC_KEYS",
 	} {
 		assert.Contains(t, err.Error(), name)
 	}
