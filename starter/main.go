@@ -60,11 +60,12 @@ type app struct {
 func (a *app) command() *cobra.Command {
 	root := group("starter", "Ask Reclaim for things: move credits, start and follow jobs, refund orders, audit the ledger",
 		a.accountCommand(), a.jobCommand(), a.orderCommand(), a.refundCommand(), a.issueCommand(), a.auditCommand(),
-		a.benchCommand())
+		a.keyCommand(), a.serveCommand(), a.codecCommand(), a.benchCommand())
 	root.Long = root.Short + `.
 
 DATABASE_URL names the database; TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE and the other variables of the Temporal SDK name
-the Temporal server; RECLAIM_TASK_QUEUE is where Reclaim's worker polls.
+the Temporal server; RECLAIM_TASK_QUEUE is where Reclaim's worker polls; RECLAIM_CODEC_KEYS is the file with the keys that the
+worker encrypts with, if it does.
 
 Exit status: 0 done; 1 refused or broken (with --output json, the JSON on stdout says why: code, message, retry);
 2 wrong usage: a mistake in the command line or the environment.`
