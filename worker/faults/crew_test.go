@@ -14,7 +14,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 
@@ -90,7 +90,12 @@ func (c *crew) hasBegun(a activityRun) bool {
 // start runs the crew's worker, set up as the guide tells work workers to be.
 func (c *crew) start(t *testing.T, address string) (stop func()) {
 	t.Helper()
-	temporal := dial(t, address, workRPCTimeout)
+	return c.startOn(t, dial(t, address, workRPCTimeout))
+}
+
+// startOn runs the crew's worker on a client, which it closes in the end.
+func (c *crew) startOn(t *testing.T, temporal client.Client) (stop func()) {
+	t.Helper()
 	worker := sdkworker.New(temporal, c.queue, sdkworker.Options{
 		DefaultHeartbeatThrottleInterval: 200 * time.Millisecond,
 		MaxHeartbeatThrottleInterval:     200 * time.Millisecond,
@@ -217,7 +222,7 @@ func (s *stage) takeOver(ctx context.Context, jobID string, lost activityRun, pe
 			return
 		}
 		if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled.GetActivityId() == lost.activityID {
-			if converter.GetDefaultDataConverter().FromPayloads(scheduled.GetInput(), &input, &meta) != nil {
+			if s.converting().DataConverter.FromPayloads(scheduled.GetInput(), &input, &meta) != nil {
 				return
 			}
 			found = true

@@ -19,13 +19,16 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	reclaim "github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/workflows"
 	"github.com/reclaimhq/reclaim/workflows/contract"
+	"github.com/reclaimhq/reclaim/workflows/contract/codec"
 )
 
 const (
@@ -47,6 +50,8 @@ type stage struct {
 	jobs   []string
 	// patience bounds each call to a server.
 	patience time.Duration
+	// keys are what payloads are encrypted with, nil where they are not.
+	keys *codec.Keys
 }
 
 // newStage gives a tenant with an account of 1,000 credits in the shared world.
@@ -78,6 +83,17 @@ func (w *world) stage(t *testing.T, queue string) *stage {
 		looking.Wait()
 	})
 	return s
+}
+
+// converting are the options by which the stage's payloads and failures are converted.
+func (s *stage) converting() client.Options {
+	options := client.Options{
+		DataConverter: converter.GetDefaultDataConverter(), FailureConverter: temporal.GetDefaultFailureConverter(),
+	}
+	if s.keys != nil {
+		codec.Apply(&options, s.keys)
+	}
+	return options
 }
 
 func (s *stage) ctx() context.Context {
@@ -168,9 +184,7 @@ func (s *stage) tasksRepeated(jobID string) bool {
 			continue
 		}
 		var marker struct{ Attempt int }
-		for _, payload := range recorded.GetDetails()["data"].GetPayloads() {
-			require.NoError(s.t, json.Unmarshal(payload.GetData(), &marker))
-		}
+		require.NoError(s.t, s.converting().DataConverter.FromPayloads(recorded.GetDetails()["data"], &marker))
 		if marker.Attempt > 1 {
 			return true
 		}
@@ -500,7 +514,11 @@ func (s *stage) checkHistories(workflowID string) {
 			continue // no worker has decided anything yet
 		}
 		// What a second without the processor looks like to the detector is no deadlock.
-		replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{DisableDeadlockDetection: true})
+		converting := s.converting()
+		replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
+			DisableDeadlockDetection: true,
+			DataConverter:            converting.DataConverter, FailureConverter: converting.FailureConverter,
+		})
 		require.NoError(s.t, err)
 		workflows.Register(replayer)
 		err = replayer.ReplayWorkflowHistoryWithOptions(logger, &historypb.History{Events: events},
