@@ -9,6 +9,56 @@ import (
 	"context"
 )
 
+const countDelivered = `-- name: CountDelivered :one
+SELECT count(*) FROM reclaim.jobs
+WHERE tenant_id = $1 AND starts_with(job_id, $2::text) AND delivered_at IS NOT NULL
+`
+
+type CountDeliveredParams struct {
+	TenantID string
+	Prefix   string
+}
+
+// How many jobs with the prefix are delivered. For measuring only.
+func (q *Queries) CountDelivered(ctx context.Context, arg CountDeliveredParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countDelivered, arg.TenantID, arg.Prefix)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const enqueuedLags = `-- name: EnqueuedLags :many
+SELECT coalesce(extract(epoch FROM delivered_at - created_at) * 1000000, -1)::bigint AS lag_us
+FROM reclaim.outbox
+WHERE tenant_id = $1 AND kind = 'start_job' AND starts_with(subject_id, $2::text)
+`
+
+type EnqueuedLagsParams struct {
+	TenantID string
+	Prefix   string
+}
+
+// How long after its writing each enqueued job was started, in microseconds; -1 where it is not yet. For measuring only.
+func (q *Queries) EnqueuedLags(ctx context.Context, arg EnqueuedLagsParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, enqueuedLags, arg.TenantID, arg.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var lag_us int64
+		if err := rows.Scan(&lag_us); err != nil {
+			return nil, err
+		}
+		items = append(items, lag_us)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fillAccount = `-- name: FillAccount :exec
 WITH numbers AS (
     SELECT generate_series(1, $3::bigint) AS n

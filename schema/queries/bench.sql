@@ -12,3 +12,14 @@ WITH numbers AS (
 )
 INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, reason)
 SELECT @tenant_id, @account_id, n, 'topup', 1, n, 'bench' FROM numbers;
+
+-- name: EnqueuedLags :many
+-- How long after its writing each enqueued job was started, in microseconds; -1 where it is not yet. For measuring only.
+SELECT coalesce(extract(epoch FROM delivered_at - created_at) * 1000000, -1)::bigint AS lag_us
+FROM reclaim.outbox
+WHERE tenant_id = @tenant_id AND kind = 'start_job' AND starts_with(subject_id, @prefix::text);
+
+-- name: CountDelivered :one
+-- How many jobs with the prefix are delivered. For measuring only.
+SELECT count(*) FROM reclaim.jobs
+WHERE tenant_id = @tenant_id AND starts_with(job_id, @prefix::text) AND delivered_at IS NOT NULL;
