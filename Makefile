@@ -108,7 +108,8 @@ test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle
 
 .PHONY: bench
 bench: install build ## measure jobs against plain workflows, and the guards against pgbench (docs/benchmarks.md)
-	@bin/worker dev --ephemeral -- sh -c 'bin/starter bench --jobs 2000 && bin/starter bench --guards --jobs 12000 --concurrency 16'
+	@bin/worker dev --ephemeral -- sh -c 'bin/starter bench --jobs 2000 && bin/starter bench --guards --jobs 12000 --concurrency 16 && \
+		bin/starter bench --door --jobs 800 && bin/starter bench --enqueue'
 
 .PHONY: lint
 lint: $(GOLANGCI) $(WORKFLOWCHECK) ## hold the code's rules: vet, linters, import arrows, deterministic workflows

@@ -21,14 +21,15 @@ func (a *app) benchCommand() *cobra.Command {
 	options := bench.Options{}
 	var guards bool
 	var door bench.DoorOptions
-	var measureDoor bool
+	var measureDoor, measureOutbox bool
 	command := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure jobs against plain workflows on a running system, or the guard statements alone",
 		Long: `Run jobs on a running system and, by turns, plain workflows that only run the same no-op work, compare their
 summed times, and audit what the jobs left. With --guards, drive the charge and settle statements alone, against
 pgbench where the machine has it. With --door, ask the HTTP door that RECLAIM_URL names: submissions against the Go
-client's, reads while jobs run, and a long statement. Everything happens on the tenant "bench".`,
+client's, reads while jobs run, and a long statement. With --enqueue, enqueue 100 jobs a second and tell how soon they
+start. Everything happens on the tenant "bench".`,
 		Args: cobra.NoArgs,
 	}
 	command.Flags().IntVar(&options.Jobs, "jobs", 2000, "how many jobs, and as many plain workflows")
@@ -37,6 +38,7 @@ client's, reads while jobs run, and a long statement. Everything happens on the 
 	command.Flags().BoolVar(&options.AwaitCharge, "await-charge", false, "start jobs as the client does, with await-charge")
 	command.Flags().BoolVar(&guards, "guards", false, "measure the guard statements alone")
 	command.Flags().BoolVar(&measureDoor, "door", false, "measure the HTTP door that RECLAIM_URL names")
+	command.Flags().BoolVar(&measureOutbox, "enqueue", false, "measure how soon jobs start that are enqueued in transactions")
 	command.Flags().Int64Var(&door.Entries, "entries", 1_000_000, "with --door, how many entries the statement has")
 	command.AddCommand(a.plainWorkerCommand())
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -50,6 +52,9 @@ client's, reads while jobs run, and a long statement. Everything happens on the 
 			}
 			door.Jobs, door.Clients, door.Reading, door.JobsPerSecond = options.Jobs, 16, 15*time.Second, 20
 			return a.explain(cmd.Context(), a.benchDoor(cmd.Context(), door))
+		}
+		if measureOutbox {
+			return a.explain(cmd.Context(), a.benchOutbox(cmd.Context()))
 		}
 		return a.explain(cmd.Context(), a.bench(cmd.Context(), options, guards))
 	}
@@ -97,6 +102,25 @@ func (a *app) benchDoor(ctx context.Context, options bench.DoorOptions) error {
 		return err
 	}
 	return a.show(report, func(w io.Writer) { doorTable(w, report) })
+}
+
+func (a *app) benchOutbox(ctx context.Context) error {
+	system, _, err := a.system(ctx, 16)
+	if err != nil {
+		return err
+	}
+	const perSecond, seconds = 100, 20
+	report, err := bench.Enqueue(ctx, system, perSecond, seconds)
+	if err != nil {
+		return err
+	}
+	return a.show(report, func(w io.Writer) {
+		line(w, "enqueued", fmt.Sprintf("%d jobs, %.1f a second", report.Enqueued, report.EnqueuedPerSecond))
+		line(w, "transaction, ms", quantilesInWords(report.EnqueueMillis))
+		line(w, "commit to started, ms", quantilesInWords(report.LagMillis))
+		line(w, "delivered", fmt.Sprintf("%d, %d of them while jobs were enqueued; %.1f a second", report.Delivered,
+			report.DeliveredMeanwhile, report.DeliveredPerSecond))
+	})
 }
 
 func doorTable(w io.Writer, r bench.DoorReport) {
