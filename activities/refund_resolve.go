@@ -214,6 +214,8 @@ func (r *Refunds) takeDecision(
 	if d.Approver != "" {
 		who += ", approved by " + d.Approver
 	}
+	// Together the two may be longer than what is kept of one.
+	who = contract.Clip(who, contract.MaxReasonBytes)
 	switch d.Action {
 	case contract.ActionSettle, contract.ActionRelease:
 		if refusal, err := whoseReference(ctx, queries, row, d.ChannelRef); refusal != "" || err != nil {

@@ -122,6 +122,25 @@ func TestADecisionMovesTheMoneyAndIsEvidence(t *testing.T) {
 	w.assertRefundsSound()
 }
 
+func TestTheLongestDecisionsAreKept(t *testing.T) {
+	t.Parallel()
+	w, _, r, orderID := newRefundWorld(t, 4)
+	for action, state := range map[contract.RefundAction]contract.RefundState{
+		contract.ActionSettle: contract.RefundUnknown, contract.ActionRelease: contract.RefundUnknown,
+		contract.ActionResend: contract.RefundUnknown, contract.ActionExtend: contract.RefundUnknown,
+		contract.ActionCancel: contract.RefundAccepted,
+	} {
+		key := w.inState(r, orderID, state)
+		d := decide("d-"+strings.Repeat("1", 98), key, action)
+		for _, text := range []*string{&d.Operator, &d.Approver, &d.Reason, &d.Evidence} {
+			*text = strings.Repeat("é", contract.MaxReasonBytes/2)
+		}
+		require.NoError(t, d.Check())
+		assert.Equal(t, activities.Applied, w.resolve(r, key, d).Verdict, "%s", action)
+	}
+	w.assertRefundsSound()
+}
+
 func TestExtendAndResendGoOnFromNow(t *testing.T) {
 	t.Parallel()
 	w, b, r, orderID := newRefundWorld(t, 4)
