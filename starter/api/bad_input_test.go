@@ -154,12 +154,12 @@ type refusal struct {
 }
 
 // mustRefuse checks an answer to the letter.
-func mustRefuse(t *testing.T, about string, want refusal, status int, kind string, problem map[string]any) {
+func mustRefuse(t *testing.T, about string, want refusal, answer reply, problem map[string]any) {
 	t.Helper()
-	if !assert.Equal(t, want.status, status, "%s: %v", about, problem) {
+	if !assert.Equal(t, want.status, answer.StatusCode, "%s: %v", about, problem) {
 		return
 	}
-	assert.Equal(t, "application/problem+json", kind, about)
+	assert.Equal(t, "application/problem+json", answer.Header.Get("Content-Type"), about)
 	assert.Equal(t, string(want.code), problem["code"], "%s: %v", about, problem)
 	assert.EqualValues(t, want.status, problem["status"], about)
 	assert.NotEmpty(t, problem["retry"], about)
@@ -193,12 +193,12 @@ func TestNoRouteTakesABadBody(t *testing.T) {
 				status, code = http.StatusConflict, contract.CodeBadResolution
 			}
 			about := route.path + " with " + bad.name
-			mustRefuse(t, about, refusal{status, code, bad.field}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+			mustRefuse(t, about, refusal{status, code, bad.field}, answer, problem)
 			assert.Less(t, len(fmt.Sprint(problem)), 4000, about)
 		}
 	}
 	answer, problem := s.ask(http.MethodPost, address+"/v1/jobs/j1/cancellation", key, `{"zzz":1}`)
-	mustRefuse(t, "a cancellation with a member", refusal{http.StatusBadRequest, contract.CodeBadInput, "zzz"}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+	mustRefuse(t, "a cancellation with a member", refusal{http.StatusBadRequest, contract.CodeBadInput, "zzz"}, answer, problem)
 	assert.Equal(t, before, s.written(), "something was written")
 }
 
@@ -209,12 +209,12 @@ func TestABodyIsOfTheRightKindAndSize(t *testing.T) {
 	address, key := s.open(), s.key()
 	before := s.written()
 	for _, route := range append(postRoutes(), postRoute{path: "/v1/jobs/j1/cancellation", body: "{}", limit: contract.MaxInputBytes}) {
-		for _, kind := range []string{
+		for _, sent := range []string{
 			"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "application/json; charset=utf-16",
 			"application/json; charset", "application/json, text/plain", "application/jsonx", "é",
 		} {
-			answer, problem := s.ask(http.MethodPost, address+route.path, key, route.body, "Idempotency-Key", "k", "Content-Type", kind)
-			mustRefuse(t, route.path+" as "+kind, refusal{http.StatusUnsupportedMediaType, contract.CodeBadInput, ""}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+			answer, problem := s.ask(http.MethodPost, address+route.path, key, route.body, "Idempotency-Key", "k", "Content-Type", sent)
+			mustRefuse(t, route.path+" as "+sent, refusal{http.StatusUnsupportedMediaType, contract.CodeBadInput, ""}, answer, problem)
 		}
 		over := `{"zzz":"` + strings.Repeat("x", route.limit) + `"}`
 		answer, problem := s.ask(http.MethodPost, address+route.path, key, over, "Idempotency-Key", "k")
@@ -222,7 +222,7 @@ func TestABodyIsOfTheRightKindAndSize(t *testing.T) {
 		if len(over) > 2<<20 {
 			status = http.StatusRequestEntityTooLarge
 		}
-		mustRefuse(t, route.path+" beyond its limit", refusal{status, contract.CodeBadInput, ""}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+		mustRefuse(t, route.path+" beyond its limit", refusal{status, contract.CodeBadInput, ""}, answer, problem)
 		for _, framing := range []string{"Content-Length: 10485760\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\na00000\r\n"} {
 			status := s.pour(strings.TrimPrefix(address, "http://"), route.path, key, framing)
 			assert.Equal(t, http.StatusRequestEntityTooLarge, status, "%s: %s", route.path, framing)
@@ -261,7 +261,7 @@ func TestOddHeadersAreRefusedBeforeAnythingIsDone(t *testing.T) {
 	s.furnish()
 	address, key := s.open(), s.key()
 	before := s.written()
-	ask := func(route postRoute, change func(http.Header)) (*http.Response, map[string]any) {
+	ask := func(route postRoute, change func(http.Header)) (reply, map[string]any) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+route.path, strings.NewReader(route.body))
 		require.NoError(t, err)
 		request.Header = http.Header{
@@ -273,7 +273,7 @@ func TestOddHeadersAreRefusedBeforeAnythingIsDone(t *testing.T) {
 		defer func() { _ = answer.Body.Close() }()
 		var problem map[string]any
 		_ = json.NewDecoder(answer.Body).Decode(&problem)
-		return answer, problem
+		return reply{answer.StatusCode, answer.Header}, problem
 	}
 	for _, route := range postRoutes() {
 		for name, credentials := range map[string][]string{
@@ -282,7 +282,7 @@ func TestOddHeadersAreRefusedBeforeAnythingIsDone(t *testing.T) {
 			"a longer key": {"Bearer " + key + "a"}, "not ASCII": {"Bearer rk_é"},
 		} {
 			answer, problem := ask(route, func(h http.Header) { h["Authorization"] = credentials })
-			mustRefuse(t, route.path+" with "+name, refusal{http.StatusUnauthorized, contract.CodeUnauthorized, ""}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+			mustRefuse(t, route.path+" with "+name, refusal{http.StatusUnauthorized, contract.CodeUnauthorized, ""}, answer, problem)
 		}
 		if !route.keyed {
 			continue
@@ -298,7 +298,7 @@ func TestOddHeadersAreRefusedBeforeAnythingIsDone(t *testing.T) {
 				}
 			})
 			mustRefuse(t, route.path+" with an Idempotency-Key: "+name,
-				refusal{http.StatusBadRequest, contract.CodeBadInput, "Idempotency-Key"}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+				refusal{http.StatusBadRequest, contract.CodeBadInput, "Idempotency-Key"}, answer, problem)
 		}
 	}
 	assert.Equal(t, before, s.written(), "something was written")
@@ -311,7 +311,7 @@ func TestOddAddressesAreRefused(t *testing.T) {
 	address, key := s.open(), s.key()
 	before := s.written()
 	long := strings.Repeat("x", 101)
-	ask := func(method, path, body string) (*http.Response, map[string]any) {
+	ask := func(method, path, body string) (reply, map[string]any) {
 		// A client would tidy the path up.
 		request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 		require.NoError(t, err)
@@ -324,7 +324,7 @@ func TestOddAddressesAreRefused(t *testing.T) {
 		defer func() { _ = answer.Body.Close() }()
 		var problem map[string]any
 		_ = json.NewDecoder(answer.Body).Decode(&problem)
-		return answer, problem
+		return reply{answer.StatusCode, answer.Header}, problem
 	}
 	ids := map[string]string{
 		"/v1/accounts/ID/topups": "account", "/v1/accounts/ID": "account", "/v1/accounts/ID/statement": "account",
@@ -347,22 +347,22 @@ func TestOddAddressesAreRefused(t *testing.T) {
 		for _, id := range []string{"a%2Fb", "%00", "a%00", long, "%C3%A9", "%FF", "a%20b", "a+b", "a;b", "%25", "a%0D%0Ab"} {
 			answer, problem := ask(method, strings.Replace(path, "ID", id, 1), bodies[path])
 			if strings.HasPrefix(path, "/v1/refunds/") && answer.StatusCode == http.StatusNotFound {
-				mustRefuse(t, path+" of "+id, refusal{http.StatusNotFound, contract.CodeNotFound, ""}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+				mustRefuse(t, path+" of "+id, refusal{http.StatusNotFound, contract.CodeNotFound, ""}, answer, problem)
 				continue
 			}
-			mustRefuse(t, path+" of "+id, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+			mustRefuse(t, path+" of "+id, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer, problem)
 		}
 		for _, id := range []string{"", ".", "..", "%2e", "%2E%2E", "a%2F..%2Fb", "a%2F%2Fb", "a/", "./a"} {
 			answer, problem := ask(method, strings.Replace(path, "ID", id, 1), bodies[path])
 			if answer.StatusCode != http.StatusMethodNotAllowed {
-				mustRefuse(t, path+" of "+id, refusal{http.StatusNotFound, contract.CodeNotFound, ""}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+				mustRefuse(t, path+" of "+id, refusal{http.StatusNotFound, contract.CodeNotFound, ""}, answer, problem)
 			}
 		}
 		for query, field := range map[string]string{
 			"zzz=1": "zzz", "zzz": "zzz", "zzz=1&zzz=2": "zzz", "a=%zz": "the query", "a=1;b=2": "the query", "%ff=1": "",
 		} {
 			answer, problem := ask(method, strings.Replace(path, "ID", "a", 1)+"?"+query, bodies[path])
-			mustRefuse(t, path+"?"+query, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+			mustRefuse(t, path+"?"+query, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer, problem)
 		}
 	}
 	for query, field := range map[string]string{
@@ -371,17 +371,17 @@ func TestOddAddressesAreRefused(t *testing.T) {
 		"Format=csv": "Format",
 	} {
 		answer, problem := ask(http.MethodGet, "/v1/accounts/a/statement?"+query, "")
-		mustRefuse(t, query, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+		mustRefuse(t, query, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer, problem)
 	}
 	for query, field := range map[string]string{"": "key", "key=": "key", "key=a&key=b": "key", "key=%00": "key", "key=" + strings.Repeat("k", 201): "key"} {
 		answer, problem := ask(http.MethodGet, "/v1/refunds?"+query, "")
-		mustRefuse(t, "refunds by "+query, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+		mustRefuse(t, "refunds by "+query, refusal{http.StatusBadRequest, contract.CodeBadInput, field}, answer, problem)
 	}
 	answer, problem := ask(http.MethodGet, "/v1/issues?state=closed", "")
-	mustRefuse(t, "issues", refusal{http.StatusBadRequest, contract.CodeBadInput, "state"}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+	mustRefuse(t, "issues", refusal{http.StatusBadRequest, contract.CodeBadInput, "state"}, answer, problem)
 	for _, path := range []string{"/", "/v1", "/v1/", "/v2/jobs", "/v1/jobs/", "/v1//jobs", "//v1/jobs", "/v1/jobs/j1/", "/v1/jobs/j1/nothing", "/V1/jobs"} {
 		answer, problem := ask(http.MethodPost, path, "{}")
-		mustRefuse(t, path, refusal{http.StatusNotFound, contract.CodeNotFound, ""}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+		mustRefuse(t, path, refusal{http.StatusNotFound, contract.CodeNotFound, ""}, answer, problem)
 		assert.Empty(t, answer.Header.Get("Location"), path)
 	}
 	for path, allowed := range map[string][]string{
@@ -389,7 +389,7 @@ func TestOddAddressesAreRefused(t *testing.T) {
 	} {
 		for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, "NONSENSE"} {
 			answer, problem := ask(method, path, "")
-			mustRefuse(t, method+" "+path, refusal{http.StatusMethodNotAllowed, contract.CodeNotFound, ""}, answer.StatusCode, answer.Header.Get("Content-Type"), problem)
+			mustRefuse(t, method+" "+path, refusal{http.StatusMethodNotAllowed, contract.CodeNotFound, ""}, answer, problem)
 			assert.Equal(t, allowed, answer.Header.Values("Allow"), "%s %s", method, path)
 		}
 	}

@@ -87,8 +87,14 @@ func (s *stand) key() string {
 	return key.Secret
 }
 
+// reply is the head of an answer.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // ask sends a request with the key and returns the answer with its body as JSON.
-func (s *stand) ask(method, address, key, body string, header ...string) (*http.Response, map[string]any) {
+func (s *stand) ask(method, address, key, body string, header ...string) (reply, map[string]any) {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, address, strings.NewReader(body))
 	require.NoError(s.t, err)
@@ -102,7 +108,7 @@ func (s *stand) ask(method, address, key, body string, header ...string) (*http.
 	defer func() { _ = answer.Body.Close() }()
 	var read map[string]any
 	_ = json.NewDecoder(answer.Body).Decode(&read)
-	return answer, read
+	return reply{answer.StatusCode, answer.Header}, read
 }
 
 func TestOneKeyHasItsShareOfRequests(t *testing.T) {
