@@ -439,7 +439,8 @@ func (c *Client) pastResolution(ctx context.Context, row *db.ReclaimJob, decisio
 }
 
 // Cancel asks for the job to be canceled: it is refunded at once, and its work is asked to stop. An open job without a
-// run gets one. Canceling a closed job changes nothing and fails with BadInput. Errors: BadInput, NotFound, Unavailable.
+// run gets one. A job that was canceled before is no error; one that is closed otherwise fails with BadInput. Errors: BadInput,
+// NotFound, Unavailable.
 func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 	tried := "cancel job " + jobID
 	id := contract.JobWorkflowID(tenant, jobID)
@@ -457,7 +458,9 @@ func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 		}
 		return translate(tried, c.temporal.CancelWorkflow(ctx, id, ""))
 	}
-	if state := contract.JobState(row.State); !state.Open() {
+	if state := contract.JobState(row.State); state == contract.StateCanceled {
+		return nil
+	} else if !state.Open() {
 		return contract.NewError(contract.CodeBadInput, contract.RetryNever,
 			fmt.Sprintf("job %s is %s already: only an open job can be canceled", jobID, state), nil)
 	}

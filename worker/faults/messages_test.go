@@ -68,9 +68,18 @@ func TestACancelStopsTheWorkAndRefunds(t *testing.T) {
 	assert.Error(t, call.ctx.Err(), "the work was asked to stop")
 	s.noCall("j1")
 
+	s.cancel("j1")
+	s.assertRefunded(s.await("j1"), contract.StateCanceled)
+	assert.Len(t, s.runs("j1"), 1, "who asks again after a lost answer has what was asked for")
+}
+
+func TestACancelOfADeliveredJobIsRefused(t *testing.T) {
+	s := newStage(t)
+	s.startCharged(s.job("j1"))
+	s.next("j1").deliver("done")
+	s.assertDelivered(s.runEnds("j1"))
 	err := s.client.Cancel(s.ctx(), s.tenant, "j1")
 	assert.Equal(t, contract.CodeBadInput, contract.CodeOf(err), "%v", err)
-	s.assertRefunded(s.await("j1"), contract.StateCanceled)
 }
 
 func TestWorkThatDeliversInSpiteOfACancelIsReclaimed(t *testing.T) {
