@@ -39,7 +39,9 @@ const aRowInEveryTable = `
 		VALUES ('acme', 'refund', 1, 'accept', '', 'accepted', 'accepted', now());
 	INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence)
 		VALUES ('acme', 'issue', 'evidence_mismatch', 'refund', 'refund', '11 eur');
-	INSERT INTO reclaim.outbox (kind, tenant_id, subject_id, payload) VALUES ('start_refund', 'acme', 'refund', '{}');`
+	INSERT INTO reclaim.outbox (kind, tenant_id, subject_id, payload) VALUES ('start_refund', 'acme', 'refund', '{}');
+	INSERT INTO reclaim.api_keys (key_id, tenant_id, actor, scopes, secret_hash)
+		VALUES ('key', 'acme', 'shop', ARRAY['jobs:read'], decode(repeat('ab', 32), 'hex'));`
 
 // filled gives a database with a row in every table, and a pool that may do everything.
 func filled(t *testing.T) (*schematest.Database, *pgxpool.Pool) {
@@ -55,14 +57,19 @@ func filled(t *testing.T) (*schematest.Database, *pgxpool.Pool) {
 func contents(t *testing.T, admin *pgxpool.Pool) (all []string) {
 	t.Helper()
 	for _, table := range tables {
-		all = append(all, lines(t, admin, fmt.Sprintf("SELECT %s::text FROM reclaim.%s ORDER BY 1", table, table))...)
+		columns := table
+		if table == "api_keys" {
+			// Support does not read the hash.
+			columns = "(key_id, tenant_id, actor, scopes, created_at, revoked_at)"
+		}
+		all = append(all, lines(t, admin, fmt.Sprintf("SELECT %s::text FROM reclaim.%s ORDER BY 1", columns, table))...)
 	}
 	return all
 }
 
 var tables = []string{
 	"accounts", "jobs", "ledger_entries", "job_events", "operations", "resolutions", "orders", "refunds", "refund_events",
-	"issues", "outbox",
+	"issues", "outbox", "api_keys",
 }
 
 func TestTheTablesAreAllOfTheSchema(t *testing.T) {
@@ -179,7 +186,7 @@ func TestTheApplicationsRightsAreThese(t *testing.T) {
 		"accounts: INSERT, SELECT", "jobs: INSERT, SELECT", "ledger_entries: INSERT, SELECT", "job_events: INSERT, SELECT",
 		"operations: DELETE, INSERT, SELECT", "resolutions: INSERT, SELECT", "orders: INSERT, SELECT",
 		"refunds: INSERT, SELECT", "refund_events: INSERT, SELECT", "issues: INSERT, SELECT",
-		"outbox: DELETE, INSERT, SELECT", "schema_migrations: SELECT",
+		"outbox: DELETE, INSERT, SELECT", "api_keys: INSERT, SELECT", "schema_migrations: SELECT",
 	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(privilege_type, ', ' ORDER BY privilege_type)
 		FROM information_schema.role_table_grants
 		WHERE table_schema = 'reclaim' AND grantee IN ('reclaim_app', 'PUBLIC') GROUP BY table_name`))
@@ -192,6 +199,7 @@ func TestTheApplicationsRightsAreThese(t *testing.T) {
 			"needs_review, next_look_at, resend_requested, returned_at, send_count, state, succeeded_at, updated_at",
 		"issues: resolved_at, state",
 		"outbox: attempts, delivered_at, last_error, next_attempt_at",
+		"api_keys: revoked_at",
 	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(column_name, ', ' ORDER BY column_name)
 		FROM information_schema.column_privileges
 		WHERE table_schema = 'reclaim' AND grantee IN ('reclaim_app', 'PUBLIC') AND privilege_type = 'UPDATE' GROUP BY table_name`))
@@ -245,6 +253,8 @@ func TestSupportReadsEverythingAndChangesNothing(t *testing.T) {
 	before := contents(t, admin)
 	assert.Equal(t, []string{"reclaim_support"}, lines(t, support, "SELECT current_user::text"))
 	assert.Equal(t, before, contents(t, support))
+	_, err = support.Exec(t.Context(), "SELECT secret_hash FROM reclaim.api_keys")
+	assert.Equal(t, codeNoRight, codeOf(err), "%v", err)
 	for _, table := range tables {
 		for _, sql := range []string{
 			"INSERT INTO reclaim.%s (tenant_id) VALUES ('x')", "UPDATE reclaim.%s SET tenant_id = 'x'",

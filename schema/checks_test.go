@@ -60,6 +60,10 @@ var possible = map[string]cells{
 		"tenant_id": "'acme'", "issue_id": "'second'", "kind": "'k'", "subject_kind": "'refund'", "subject_id": "'refund'",
 		"evidence": "''",
 	},
+	"api_keys": {
+		"key_id": "'key2'", "tenant_id": "'acme'", "actor": "'shop'", "scopes": "ARRAY['jobs:read']",
+		"secret_hash": "decode(repeat('ab', 32), 'hex')",
+	},
 	"outbox": {"kind": "'start_refund'", "tenant_id": "'acme'", "subject_id": "'refund'", "payload": "'{}'"},
 }
 
@@ -344,6 +348,23 @@ func rowCases() []rowCase {
 		{"issues", "issues_check", cells{"state": "'resolved'"}},
 		{"issues", "issues_check", cells{"resolved_at": "now()"}},
 
+		{"api_keys", "", nil},
+		{"api_keys", "", cells{"key_id": "repeat('a', 40)", "tenant_id": "repeat('t', 100)", "actor": bytes(200), "revoked_at": "now()"}},
+		{"api_keys", "", cells{"scopes": "ARRAY['jobs:write', 'jobs:read', 'refunds:write', 'refunds:read', 'accounts:write', " +
+			"'accounts:read', 'resolve']"}},
+		{"api_keys", "api_keys_pkey", cells{"key_id": "'key'"}},
+		{"api_keys", "api_keys_pkey", cells{"key_id": "'key'", "tenant_id": "'globex'"}},
+		{"api_keys", "api_keys_key_id_check", cells{"key_id": "'Key'"}},
+		{"api_keys", "api_keys_key_id_check", cells{"key_id": "repeat('a', 41)"}},
+		{"api_keys", "api_keys_tenant_id_check", cells{"tenant_id": "'ac/me'"}},
+		{"api_keys", "api_keys_tenant_id_check", cells{"tenant_id": "repeat('t', 101)"}},
+		{"api_keys", "api_keys_tenant_id_check", cells{"tenant_id": "'unassigned'"}},
+		{"api_keys", "api_keys_actor_check", cells{"actor": "''"}},
+		{"api_keys", "api_keys_actor_check", cells{"actor": bytes(201)}},
+		{"api_keys", "api_keys_scopes_check", cells{"scopes": "ARRAY[]::text[]"}},
+		{"api_keys", "api_keys_scopes_check", cells{"scopes": "ARRAY['jobs:read', 'everything']"}},
+		{"api_keys", "api_keys_secret_hash_check", cells{"secret_hash": "decode(repeat('ab', 31), 'hex')"}},
+
 		{"outbox", "", nil},
 		{"outbox", "", cells{"kind": "'start_job'", "payload": bytes(65536), "last_error": bytes(2000)}},
 		{"outbox", "outbox_kind_check", cells{"kind": "'mail'"}},
@@ -456,7 +477,7 @@ func TestNothingThatMattersIsNull(t *testing.T) {
 		"refunds.succeeded_at", "refunds.returned_at",
 		// a channel that says nothing of the amount
 		"refund_events.amount", "refund_events.currency",
-		"issues.resolved_at", "outbox.delivered_at",
+		"issues.resolved_at", "outbox.delivered_at", "api_keys.revoked_at",
 	}, lines(t, admin, `SELECT table_name || '.' || column_name FROM information_schema.columns
 		WHERE table_schema = 'reclaim' AND is_nullable = 'YES' AND table_name <> 'schema_migrations'`))
 }

@@ -30,7 +30,7 @@ RECLAIM_LISTEN, to which payment channels' notices are handed on.
 	}
 	command.Flags().Float64Var(&limits.Rate, "rate", limits.Rate, "how many requests a second one key may make")
 	command.Flags().IntVar(&limits.Burst, "burst", limits.Burst, "how many requests at once one key may make beyond its rate")
-	command.Flags().IntVar(&limits.AtOnce, "at-once", limits.AtOnce, "how many requests are in progress at most; one key may have half")
+	command.Flags().IntVar(&limits.AtOnce, "at-once", limits.AtOnce, "how many requests are in progress at most; one tenant may have half")
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.began = true
 		e, environmentErr := readEnvironment(a.getenv)

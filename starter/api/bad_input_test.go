@@ -192,6 +192,9 @@ func TestNoRouteTakesABadBody(t *testing.T) {
 				// It was read, and breaks a rule of decisions.
 				status, code = http.StatusConflict, contract.CodeBadResolution
 			}
+			if len(bad.body) > route.limit {
+				status, bad.field = http.StatusRequestEntityTooLarge, ""
+			}
 			about := route.path + " with " + bad.name
 			mustRefuse(t, about, refusal{status, code, bad.field}, answer, problem)
 			assert.Less(t, len(fmt.Sprint(problem)), 4000, about)
@@ -218,11 +221,7 @@ func TestABodyIsOfTheRightKindAndSize(t *testing.T) {
 		}
 		over := `{"zzz":"` + strings.Repeat("x", route.limit) + `"}`
 		answer, problem := s.ask(http.MethodPost, address+route.path, key, over, "Idempotency-Key", "k")
-		status := http.StatusBadRequest
-		if len(over) > 2<<20 {
-			status = http.StatusRequestEntityTooLarge
-		}
-		mustRefuse(t, route.path+" beyond its limit", refusal{status, contract.CodeBadInput, ""}, answer, problem)
+		mustRefuse(t, route.path+" beyond its limit", refusal{http.StatusRequestEntityTooLarge, contract.CodeBadInput, ""}, answer, problem)
 		for _, framing := range []string{"Content-Length: 10485760\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\na00000\r\n"} {
 			status := s.pour(strings.TrimPrefix(address, "http://"), route.path, key, framing)
 			assert.Equal(t, http.StatusRequestEntityTooLarge, status, "%s: %s", route.path, framing)

@@ -15,8 +15,8 @@ import (
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
-// maxBody bounds a body of JSON, in bytes: an outcome's output may be longer than what is kept of it.
-const maxBody = 2 << 20
+// maxReport bounds an outcome's body, in bytes: its output may be longer than what is kept of it.
+const maxReport = 2 << 20
 
 type bodyInContext struct{}
 
@@ -34,13 +34,9 @@ func (d *Door) takeBody(ctx huma.Context, next func(huma.Context)) {
 		refuse(w, r, badInput(keyHeader, "is given twice"))
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		refuse(w, r, plainProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is over %d bytes", maxBody)))
-		return
-	}
+	body, err := readBody(w, r, ctx.Operation().MaxBodyBytes)
 	if err != nil {
-		refuse(w, r, plainProblem(http.StatusBadRequest, "the body could not be read to its end"))
+		refuse(w, r, err)
 		return
 	}
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -50,10 +46,19 @@ func (d *Door) takeBody(ctx huma.Context, next func(huma.Context)) {
 		refuse(w, r, plainProblem(http.StatusUnsupportedMediaType, "the body must be JSON in UTF-8: send Content-Type: application/json"))
 		return
 	}
-	// What asks for something to be done says in time that no answer could be had: callers wait as long as it takes.
-	bounded, cancel := context.WithTimeout(context.WithValue(ctx.Context(), bodyInContext{}, body), answerWithin)
-	defer cancel()
-	next(huma.WithContext(ctx, bounded))
+	next(huma.WithValue(ctx, bodyInContext{}, body))
+}
+
+// readBody reads a body of at most so many bytes.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, plainProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is over %d bytes, which is the most here", most))
+	}
+	if err != nil {
+		return nil, plainProblem(http.StatusBadRequest, "the body could not be read to its end")
+	}
+	return body, nil
 }
 
 func bodyOf(ctx context.Context) []byte {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -51,6 +52,7 @@ func (r route) operation() huma.Operation {
 		Description: "Needs the scope `" + r.scope + "`.",
 		Errors:      append([]int{400, 401, 403, 429, 503}, r.errors...),
 	}
+	op.MaxBodyBytes = cmp.Or(r.maxBody, contract.MaxInputBytes)
 	if r.body != nil {
 		op.Errors = append(op.Errors, 413, 415)
 	}

@@ -34,7 +34,7 @@ type Door struct {
 	client  *client.Client
 	logger  *zap.Logger
 	limits  Limits
-	usage   usage
+	usage   *usage
 	places  chan struct{}
 	handler http.Handler
 	waiting prometheus.Gauge
@@ -47,9 +47,9 @@ type Door struct {
 func New(o Options) (*Door, error) {
 	d := &Door{
 		client: o.Client, logger: o.Logger, limits: o.Limits, places: make(chan struct{}, o.Limits.AtOnce),
+		usage:    newUsage(),
 		stopping: make(chan struct{}),
 	}
-	d.usage.keys = map[string]*keyUsage{}
 	mux := http.NewServeMux()
 	routes := humago.New(mux, description())
 	routes.UseMiddleware(d.refuseOddQueries, d.authenticate, d.takeBody)
@@ -91,7 +91,7 @@ const (
 	// writeWithin bounds an answer that does not say itself how long it takes.
 	writeWithin = 30 * time.Second
 	idleFor     = 2 * time.Minute
-	// answerWithin bounds what a request with a body asks to be done.
+	// answerWithin bounds how long a request may look for its answer, beside what it asks to wait.
 	answerWithin = 15 * time.Second
 	// maxHeader bounds all headers of a request together, in bytes.
 	maxHeader = 16 << 10
@@ -130,7 +130,9 @@ type route struct {
 	// body is an example value of the request's body, nil for none; bodyOptional lets it be left out.
 	body         any
 	bodyOptional bool
-	status       int
+	// maxBody bounds it, in bytes; 0 means contract.MaxInputBytes.
+	maxBody int64
+	status  int
 	// again and pending say what the statuses 200 and 202 mean beside the first; empty where they are not answered.
 	again, pending string
 	errors         []int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -82,7 +83,12 @@ func (s *stand) open() string {
 
 func (s *stand) key() string {
 	s.t.Helper()
-	key, err := s.client.CreateKey(s.t.Context(), "acme", "shop", contract.Scopes())
+	return s.keyFor("acme")
+}
+
+func (s *stand) keyFor(tenant string) string {
+	s.t.Helper()
+	key, err := s.client.CreateKey(s.t.Context(), tenant, "shop", contract.Scopes())
 	require.NoError(s.t, err)
 	return key.Secret
 }
@@ -145,29 +151,85 @@ func (s *stand) held() (address string, entered func() int, release func()) {
 	return s.open(), func() int { return int(in.Load()) }, func() { close(free) }
 }
 
-func TestMoreRequestsThanItTakesAreRefusedAtOnce(t *testing.T) {
+func TestOneTenantHasHalfOfTheRequestsThatItTakes(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	s.options.Limits.AtOnce = 2
-	address, entered, release := s.held()
-	ended := make(chan int, 2)
-	for range 2 {
-		go func() {
-			answer, _ := s.ask(http.MethodPost, address+"/v1/channels/bank/notices", "", "{}")
-			ended <- answer.StatusCode
-		}()
+	address, ours, theirs, third := s.open(), s.key(), s.keyFor("globex"), s.keyFor("initech")
+	s.charge("acme", "j1")
+	s.charge("globex", "j1")
+	// Temporal is away, so that whoever waits for a job waits until the door stops.
+	for _, key := range []string{ours, theirs} {
+		go waitForJob(address+"/v1/jobs/j1", key)
+		s.waits(address, map[string]int{ours: 1, theirs: 2}[key])
+		if key == ours {
+			answer, problem := s.ask(http.MethodGet, address+"/v1/issues", s.key(), "")
+			assert.Equal(t, http.StatusTooManyRequests, answer.StatusCode, "another key of the tenant has no other half")
+			assert.Contains(t, problem["detail"], "tenant")
+			answer, _ = s.ask(http.MethodGet, address+"/v1/issues", third, "")
+			assert.Equal(t, http.StatusOK, answer.StatusCode)
+		}
 	}
-	require.Eventually(t, func() bool { return entered() == 2 }, 30*time.Second, time.Millisecond)
-	answer, problem := s.ask(http.MethodGet, address+"/v1/issues", s.key(), "")
+	answer, problem := s.ask(http.MethodGet, address+"/v1/issues", third, "")
 	assert.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
 	assert.Equal(t, "Unavailable", problem["code"])
 	assert.NotEmpty(t, answer.Header.Get("Retry-After"))
 	answer, _ = s.ask(http.MethodGet, address+"/healthz", "", "")
 	assert.Equal(t, http.StatusOK, answer.StatusCode, "that it lives can be asked however busy it is")
-	release()
-	assert.Equal(t, []int{200, 200}, []int{<-ended, <-ended})
+}
+
+// waitForJob asks for a job once it is closed; how it is answered is no matter.
+func waitForJob(address, key string) {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, address, nil)
+	if err != nil {
+		return
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	request.Header.Set("Prefer", "wait=60")
+	if answer, err := http.DefaultClient.Do(request); err == nil {
+		_ = answer.Body.Close()
+	}
+}
+
+// waits waits until so many requests wait for something.
+func (s *stand) waits(address string, n int) {
+	s.t.Helper()
+	want := fmt.Sprintf("\nreclaim_http_requests_waiting %d\n", n)
+	require.Eventually(s.t, func() bool {
+		request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, address+"/metrics", nil)
+		require.NoError(s.t, err)
+		answer, err := http.DefaultClient.Do(request)
+		require.NoError(s.t, err)
+		defer func() { _ = answer.Body.Close() }()
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(s.t, err)
+		return strings.Contains(string(text), want)
+	}, 30*time.Second, 10*time.Millisecond)
+}
+
+func TestNoticesFillNoPlacesButTheirOwn(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	address, entered, release := s.held()
+	const places = 64
+	ended := make(chan int, places)
+	for range places {
+		go func() {
+			answer, _ := s.ask(http.MethodPost, address+"/v1/channels/bank/notices", "", "{}")
+			ended <- answer.StatusCode
+		}()
+	}
+	require.Eventually(t, func() bool { return entered() == places }, 30*time.Second, time.Millisecond)
+	answer, _ := s.ask(http.MethodPost, address+"/v1/channels/bank/notices", "", "{}")
+	assert.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
 	answer, _ = s.ask(http.MethodGet, address+"/v1/issues", s.key(), "")
-	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	assert.Equal(t, http.StatusOK, answer.StatusCode, "whoever has no key keeps nobody out who has one")
+	release()
+	for range places {
+		assert.Equal(t, http.StatusOK, <-ended)
+	}
+	answer, _ = s.ask(http.MethodPost, address+"/v1/channels/bank/notices", "", strings.Repeat("x", 1<<20+1))
+	assert.Equal(t, http.StatusRequestEntityTooLarge, answer.StatusCode, "a channel must not send it again for ever")
 }
 
 func TestANoticeIsHandedOnToTheLetterWithoutTheCallersCredential(t *testing.T) {
@@ -260,7 +322,7 @@ func TestAMalformedPreferenceIsRefusedAndOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	address, key := s.open(), s.key()
-	s.charge("j1")
+	s.charge("acme", "j1")
 	for header, applied := range map[string]string{
 		"wait=0": "wait=0", `Wait="0"`: "wait=0", "respond-async , wait = 0; x=y": "wait=0", "return=minimal": "", "": "",
 	} {
@@ -279,7 +341,7 @@ func TestWhileTemporalIsAwayAWaitStillTakesItsTime(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	address, key := s.open(), s.key()
-	s.charge("j1")
+	s.charge("acme", "j1")
 	began := time.Now()
 	answer, job := s.ask(http.MethodGet, address+"/v1/jobs/j1", key, "", "Prefer", "wait=2")
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
@@ -288,12 +350,12 @@ func TestWhileTemporalIsAwayAWaitStillTakesItsTime(t *testing.T) {
 }
 
 // charge makes a charged job, which has no run.
-func (s *stand) charge(jobID string) {
+func (s *stand) charge(tenant, jobID string) {
 	s.t.Helper()
-	_, err := s.client.TopUp(s.t.Context(), client.Movement{Tenant: "acme", Actor: "test", Account: "a", Key: jobID, Amount: 5})
+	_, err := s.client.TopUp(s.t.Context(), client.Movement{Tenant: tenant, Actor: "test", Account: "a", Key: jobID, Amount: 5})
 	require.NoError(s.t, err)
 	row, err := s.store.ChargeJob(s.t.Context(), db.ChargeJobParams{
-		TenantID: "acme", JobID: jobID, AccountID: "a", Cost: 1, Fingerprint: "x", Spec: "{}", Reason: "test", NotAfter: s.store.NotAfter(),
+		TenantID: tenant, JobID: jobID, AccountID: "a", Cost: 1, Fingerprint: "x", Spec: "{}", Reason: "test", NotAfter: s.store.NotAfter(),
 	})
 	require.NoError(s.t, err)
 	require.Equal(s.t, "applied", row.Answer)

@@ -95,7 +95,7 @@ func (d *Door) jobRoutes(routes huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		applied, err := d.wait(ctx, input.Prefer, func(ctx context.Context) error {
+		ctx, applied, err := d.wait(ctx, input.Prefer, func(ctx context.Context) error {
 			if !job.State.Open() {
 				return nil
 			}
@@ -124,7 +124,7 @@ func (d *Door) jobRoutes(routes huma.API) {
 	handle(routes, route{
 		id: "report-outcome", method: http.MethodPost, path: "/v1/jobs/{job}/outcome", tag: "jobs",
 		summary: "Report from outside how an attempt of the work ended", scope: "jobs:write", body: OutcomeBody{},
-		status: http.StatusAccepted, errors: []int{404},
+		maxBody: maxReport, status: http.StatusAccepted, errors: []int{404},
 	}, func(ctx context.Context, key client.Key, input *jobInput) (*acceptedOutput, error) {
 		outcome, err := contract.ParseOutcome(bodyOf(ctx))
 		if err != nil {
@@ -145,7 +145,7 @@ func (d *Door) jobRoutes(routes huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		decision.Operator = cmp.Or(decision.Operator, key.Actor)
+		decision.Operator = operatorBy(key, decision.Operator)
 		answer, err := d.client.Resolve(ctx, key.Tenant, input.Job, decision)
 		return &resolveOutput{answer}, err
 	})

@@ -17,6 +17,8 @@ import (
 type caller struct {
 	key    client.Key
 	bearer string
+	// request is the request's own context, without a limit of time.
+	request context.Context
 }
 
 type callerInContext struct{}
@@ -43,14 +45,17 @@ func bearerOf(r *http.Request) string {
 // It comes before anything of the request is looked at, so that nothing is answered again to whom it is not for.
 func (d *Door) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
-	who := caller{bearer: bearerOf(r)}
+	who := caller{bearer: bearerOf(r), request: ctx.Context()}
 	var err error
-	if who.key, err = d.client.Authenticate(ctx.Context(), who.bearer); err != nil {
+	// A caller is told in time that no answer could be had, and may then ask again.
+	bounded, cancel := context.WithTimeout(ctx.Context(), answerWithin)
+	defer cancel()
+	if who.key, err = d.client.Authenticate(bounded, who.bearer); err != nil {
 		refuse(w, r, err)
 		return
 	}
 	note(r.Context(), who.key)
-	leave, err := d.usage.enter(who.key.KeyID, d.limits)
+	leave, err := d.usage.enter(who.key, d.limits)
 	if err != nil {
 		refuse(w, r, err)
 		return
@@ -62,7 +67,16 @@ func (d *Door) authenticate(ctx huma.Context, next func(huma.Context)) {
 			fmt.Sprintf("the API key lacks the scope %q that this needs", needed), nil))
 		return
 	}
-	next(huma.WithValue(ctx, callerInContext{}, who))
+	next(huma.WithContext(ctx, context.WithValue(bounded, callerInContext{}, who)))
+}
+
+// withoutLimit is the context of a request that takes as long as it does: it ends only when its caller has gone away.
+func withoutLimit(ctx context.Context) context.Context {
+	who, _ := ctx.Value(callerInContext{}).(caller)
+	if who.request == nil {
+		return ctx
+	}
+	return context.WithValue(who.request, callerInContext{}, who)
 }
 
 // stillValid looks again whether the caller's key is: one that was revoked while its request waited gets nothing.
@@ -70,6 +84,14 @@ func (d *Door) stillValid(ctx context.Context) error {
 	who, _ := ctx.Value(callerInContext{}).(caller)
 	_, err := d.client.Authenticate(ctx, who.bearer)
 	return err
+}
+
+// operatorBy names who decides: the person that the request names, and always the key's actor.
+func operatorBy(key client.Key, named string) string {
+	if strings.TrimSpace(named) == "" || named == key.Actor {
+		return key.Actor
+	}
+	return fmt.Sprintf("%s (by the key of %s)", named, key.Actor)
 }
 
 // keyHeader names the header of an operation's key.

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -92,7 +94,7 @@ func (d *Door) refuseRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Re
 		refuse(w, r, nothingHere())
 		return
 	}
-	p := plainProblem(http.StatusMethodNotAllowed, fmt.Sprintf("this takes %v, not %s", allowed, contract.Clip(r.Method, 20)))
+	p := plainProblem(http.StatusMethodNotAllowed, fmt.Sprintf("this takes %s, not %s", strings.Join(allowed, " and "), contract.Clip(r.Method, 20)))
 	for _, method := range allowed {
 		p.headers.Add("Allow", method)
 	}
@@ -125,8 +127,18 @@ func (d *Door) noticeRoute(worker *url.URL) http.Handler {
 			refuse(w, r, p)
 		},
 	}
+	places := make(chan struct{}, noticesAtOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxNotice)
-		proxy.ServeHTTP(w, r)
+		// Read whole before it takes a place: who sends slowly keeps nobody else's notice out.
+		body, err := readBody(w, r, maxNotice)
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		inPlace(places, proxy, w, r)
 	})
 }

@@ -72,6 +72,10 @@ func problemOf(err error) *Problem {
 		return p
 	}
 	known, ok := errors.AsType[*contract.Error](err)
+	if ok && known.Code == contract.CodeForbidden && known.Unwrap() != nil {
+		// The server's own login lacks a right: that is not the caller's.
+		known = contract.NewError(contract.CodeUnavailable, contract.RetryNever, known.Message, known)
+	}
 	if !ok {
 		return &Problem{
 			Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError,
@@ -93,9 +97,10 @@ func problemOf(err error) *Problem {
 		p.Detail, _, _ = strings.Cut(known.Message, ": ")
 		p.Detail += ": no answer could be had; what was asked for may or may not have happened, and repeating the same request is safe"
 		if known.Retry == contract.RetryNever {
-			p.Detail = "this cannot be done by this server as it is set up; its log says why"
+			p.Detail = "this cannot be done by this server as it is; its log says why"
+		} else {
+			p.headers.Set("Retry-After", retryAfter)
 		}
-		p.headers.Set("Retry-After", retryAfter)
 	case contract.CodeRateLimited:
 		p.headers.Set("Retry-After", retryAfter)
 	}
@@ -138,15 +143,19 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		var fields []contract.FieldError
+		var words []string
 		for _, err := range errs {
 			if detail, ok := errors.AsType[*huma.ErrorDetail](err); ok {
 				field := detail.Location[strings.Index(detail.Location, ".")+1:]
 				fields = append(fields, contract.FieldError{Field: field, Rule: detail.Message})
-				message += "; " + field + ": " + detail.Message
+				words = append(words, field+" "+detail.Message)
 			}
 		}
 		if status == http.StatusUnprocessableEntity {
 			status = http.StatusBadRequest
+		}
+		if len(words) > 0 {
+			message = strings.Join(words, "; ")
 		}
 		p := plainProblem(status, message)
 		p.Fields = fields

@@ -1,9 +1,9 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -80,7 +80,7 @@ func (d *Door) refundRoutes(routes huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		applied, err := d.wait(ctx, input.Prefer, func(ctx context.Context) error {
+		ctx, applied, err := d.wait(ctx, input.Prefer, func(ctx context.Context) error {
 			if !refund.State.Open() {
 				return nil
 			}
@@ -122,7 +122,11 @@ func (d *Door) refundRoutes(routes huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		decision.Operator = cmp.Or(decision.Operator, key.Actor)
+		if approver := strings.TrimSpace(decision.Approver); approver != "" &&
+			(strings.EqualFold(approver, key.Actor) || strings.EqualFold(approver, strings.TrimSpace(decision.Operator))) {
+			return nil, badInput("approver", "must be a second person, neither the operator nor the actor of the API key")
+		}
+		decision.Operator = operatorBy(key, decision.Operator)
 		answer, err := d.client.ResolveRefund(ctx, key.Tenant, input.Refund, decision)
 		return &resolveOutput{answer}, err
 	})

@@ -85,7 +85,9 @@ func (d *Door) statementRoutes(routes huma.API) {
 			write = statement.WriteCSV
 		}
 		output.Body = func(answer huma.Context) {
-			to := &patient{to: answer.BodyWriter(), control: controlOf(ctx)}
+			ctx, cancel := context.WithTimeout(withoutLimit(ctx), statementWithin)
+			defer cancel()
+			to := &patient{to: answer.BodyWriter(), control: controlOf(ctx), looked: time.Now(), valid: func() error { return d.stillValid(ctx) }}
 			err := write(ctx, to)
 			if err != nil && !to.began {
 				r, w := humago.Unwrap(answer)
@@ -101,15 +103,32 @@ func (d *Door) statementRoutes(routes huma.API) {
 	})
 }
 
-// patient gives each part of a long answer the time of a short one: a reader may be slow as long as it reads.
+const (
+	// statementWithin bounds a whole statement: what is left of it is had with after.
+	statementWithin = 15 * time.Minute
+	// lookAgain is how often it is looked, while one is sent, whether its key is still valid.
+	lookAgain = 5 * time.Second
+)
+
+// patient gives each part of a long answer the time of a short one: a reader may be slow as long as it reads, and has its
+// right to.
 type patient struct {
 	to      io.Writer
 	control *http.ResponseController
 	began   bool
+	// valid says whether the key still is, as it was when looked.
+	valid  func() error
+	looked time.Time
 }
 
 // Write sends one part.
 func (p *patient) Write(part []byte) (int, error) {
+	if time.Since(p.looked) > lookAgain {
+		if err := p.valid(); err != nil {
+			return 0, err
+		}
+		p.looked = time.Now()
+	}
 	p.began = true
 	if p.control != nil {
 		if err := p.control.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {

@@ -36,15 +36,17 @@ func preferredWait(header string) (wait time.Duration, asked bool, err error) {
 }
 
 // wait carries out what the Prefer header asks for: it returns once what is awaited has ended, the time is over, or the door
-// stops, and says then what was applied. A key that is revoked meanwhile gets no answer.
-func (d *Door) wait(ctx context.Context, prefer string, await func(context.Context) error) (applied string, err error) {
+// stops, and says then what was applied. A key that is revoked meanwhile gets no answer. What comes after the wait has ctx's
+// usual time again, in the context that is returned.
+func (d *Door) wait(ctx context.Context, prefer string, await func(context.Context) error) (_ context.Context, applied string, err error) {
 	wait, asked, err := preferredWait(prefer)
 	if err != nil || !asked {
-		return "", err
+		return ctx, "", err
 	}
+	ctx = withoutLimit(ctx)
 	if control := controlOf(ctx); control != nil {
 		if err := control.SetWriteDeadline(time.Now().Add(wait + writeWithin)); err != nil {
-			return "", fmt.Errorf("give a waiting request its time: %w", err)
+			return ctx, "", fmt.Errorf("give a waiting request its time: %w", err)
 		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
@@ -64,7 +66,7 @@ func (d *Door) wait(ctx context.Context, prefer string, await func(context.Conte
 			break
 		}
 		if contract.CodeOf(err) != contract.CodeUnavailable {
-			return "", err
+			return ctx, "", err
 		}
 		// Answered at once, a caller would ask again at once.
 		select {
@@ -73,12 +75,12 @@ func (d *Door) wait(ctx context.Context, prefer string, await func(context.Conte
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return "", contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, "the caller went away", err)
+		return ctx, "", contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, "the caller went away", err)
 	}
 	if err := d.stillValid(ctx); err != nil {
-		return "", err
+		return ctx, "", err
 	}
-	return fmt.Sprintf("wait=%d", int(wait.Seconds())), nil
+	return ctx, fmt.Sprintf("wait=%d", int(wait.Seconds())), nil
 }
 
 // controlOf returns the control of the connection that a request came by, nil where it has none.

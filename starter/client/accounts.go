@@ -179,7 +179,11 @@ func checkAmount(amount, least int64) error {
 	if amount != 0 && amount >= least && amount <= contract.MaxCost {
 		return nil
 	}
-	rule := fmt.Sprintf("must be a whole number of the smallest unit from %d to %d and not 0, not %d", least, contract.MaxCost, amount)
+	not0 := ""
+	if least < 0 {
+		not0 = " and not 0"
+	}
+	rule := fmt.Sprintf("must be a whole number of the smallest unit from %d to %d%s, not %d", least, contract.MaxCost, not0, amount)
 	refused := contract.NewError(contract.CodeBadInput, contract.RetryNewKey, "amount "+rule, nil)
 	refused.Fields = []contract.FieldError{{Field: "amount", Rule: rule}}
 	return refused

@@ -31,6 +31,10 @@ func (c *Client) EnqueueJob(ctx context.Context, tx pgx.Tx, job contract.Job) er
 		return err
 	}
 	err = db.New(tx).EnqueueJob(ctx, db.EnqueueJobParams{TenantID: job.Tenant, JobID: job.JobID, Payload: string(raw)})
+	if denied(err) {
+		return contract.NewError(contract.CodeForbidden, contract.RetryNever, fmt.Sprintf(
+			"enqueue job %s: the transaction's login may not: let the owner GRANT reclaim_enqueue to it: %v", job.JobID, err), err)
+	}
 	if err != nil {
 		return unavailable("enqueue job "+job.JobID, err)
 	}

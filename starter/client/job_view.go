@@ -1,10 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,7 +24,7 @@ type Job struct {
 	contract.Money
 	// Net is what the customer has paid by now.
 	Net int64 `json:"net"`
-	// Attempts that have finished.
+	// Attempts counts those that have ended.
 	Attempts int `json:"attempts"`
 	// Late is true where the job was delivered after its refund, which was then reclaimed.
 	Late bool `json:"late"`
@@ -53,6 +55,12 @@ func (c *Client) Job(ctx context.Context, tenant, jobID string) (Job, error) {
 	}
 	if row == nil {
 		status, err := c.jobStatus(ctx, tenant, jobID)
+		if contract.CodeOf(err) == contract.CodeUnavailable {
+			// A run that no worker decides does not answer, but it is there.
+			if running, lookErr := c.hasRun(ctx, contract.JobWorkflowID(tenant, jobID)); lookErr == nil && running {
+				status, err = contract.JobStatus{State: contract.StateCharging, WaitsFor: "its charge", Actions: []contract.Action{}}, nil
+			}
+		}
 		if err != nil {
 			return Job{}, err
 		}
@@ -61,10 +69,15 @@ func (c *Client) Job(ctx context.Context, tenant, jobID string) (Job, error) {
 			return Job{}, err
 		}
 		if row == nil {
-			return Job{
-				Tenant: tenant, JobID: jobID, State: status.State, Output: json.RawMessage("null"), Reason: status.WaitsFor,
-				WaitsFor: status.WaitsFor, Actions: status.Actions,
-			}, nil
+			job := Job{
+				Tenant: tenant, JobID: jobID, State: status.State, Output: json.RawMessage("null"), WaitsFor: status.WaitsFor,
+				Actions: status.Actions,
+			}
+			// A declined job's run says both in one line.
+			if reason, declined := strings.CutPrefix(status.WaitsFor, "nothing: "); declined {
+				job.WaitsFor, job.Reason = "nothing", reason
+			}
+			return job, nil
 		}
 	}
 	job := jobOf(row)
@@ -125,6 +138,14 @@ func jobOf(row *db.ReclaimJob) Job {
 		WaitsFor: waitsFor(row), Actions: result.State.Actions(), CreatedAt: row.CreatedAt.UTC(),
 		RefundedAt: instant(row.RefundedAt), DeliveredAt: instant(row.DeliveredAt), UpdatedAt: row.UpdatedAt.UTC(),
 	}
+}
+
+func inWords[T ~string](all []T) string {
+	words := make([]string, len(all))
+	for i, one := range all {
+		words[i] = string(one)
+	}
+	return cmp.Or(strings.Join(words, ", "), "nothing")
 }
 
 // waitsFor says what a job's row knows of what comes next.

@@ -64,8 +64,9 @@ func (c *Client) StartJobJSON(ctx context.Context, raw []byte) (contract.ChargeV
 	}
 }
 
-// SubmitJob is StartJob for a caller who waits for the verdict only so long: pending is true where the job has a run by then
-// that has not charged it yet. Repeating the submission is safe in every case. Errors as for StartJob.
+// SubmitJob is StartJob for a caller who waits for the verdict only so long: pending is true where this very job has a run by
+// then that has not charged it yet. Repeating the submission is safe in every case. Errors as for StartJob; Unavailable too
+// where a run of the id is open and it cannot be seen whether it is the same job's.
 func (c *Client) SubmitJob(ctx context.Context, job contract.Job, patience time.Duration) (_ contract.ChargeVerdict, pending bool, _ error) {
 	impatient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -76,10 +77,36 @@ func (c *Client) SubmitJob(ctx context.Context, job contract.Job, patience time.
 	// A submission that got no answer may not have reached Temporal at all.
 	looking, stop := context.WithTimeout(ctx, queryPatience)
 	defer stop()
-	if running, lookErr := c.hasRun(looking, job.WorkflowID()); lookErr != nil || !running {
+	if same, lookErr := c.isStarted(looking, job); lookErr != nil || !same {
 		return contract.ChargeVerdict{}, false, err
 	}
 	return contract.ChargeVerdict{}, true, nil
+}
+
+// isStarted says whether the job's open run was started with the same job. One that is encrypted cannot be read here.
+func (c *Client) isStarted(ctx context.Context, job contract.Job) (bool, error) {
+	running, err := c.hasRun(ctx, job.WorkflowID())
+	if err != nil || !running {
+		return false, err
+	}
+	first, err := c.temporal.GetWorkflowHistory(ctx, job.WorkflowID(), "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT).Next()
+	if err != nil {
+		return false, translate("read how job "+job.JobID+" was started", err)
+	}
+	inputs := first.GetWorkflowExecutionStartedEventAttributes().GetInput().GetPayloads()
+	if len(inputs) != 1 {
+		return false, nil
+	}
+	there, err := contract.ParseJob(inputs[0].GetData())
+	if err != nil {
+		return false, nil //nolint:nilerr // whatever it is, it is not this job
+	}
+	ours, err := job.Fingerprint()
+	if err != nil {
+		return false, err
+	}
+	theirs, err := there.Fingerprint()
+	return err == nil && ours == theirs, err
 }
 
 func (c *Client) submit(ctx context.Context, job contract.Job, raw []byte, submission string) (contract.ChargeVerdict, error) {
@@ -346,7 +373,7 @@ func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision con
 	state := contract.JobState(row.State)
 	if !state.Open() && !slices.Contains(state.Actions(), decision.Action) {
 		return none, contract.NewError(contract.CodeBadResolution, contract.RetryNever, fmt.Sprintf(
-			"%s is not possible while the job is %s: possible now: %v", decision.Action, state, state.Actions()), nil)
+			"%s is not possible while the job is %s: possible now: %s", decision.Action, state, inWords(state.Actions())), nil)
 	}
 	job, err := contract.ParseJob([]byte(row.Spec))
 	if err != nil {

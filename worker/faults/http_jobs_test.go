@@ -106,6 +106,10 @@ func TestASubmissionWhoseChargeTakesLongIsAccepted(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(began), 5*time.Second)
 	assert.Empty(t, submitted.Charge)
 	assert.Equal(t, "/v1/jobs/slow", answer.header.Get("Location"))
+	seen := into[reclaim.Job](door.get("/v1/jobs/slow", key), http.StatusOK)
+	assert.Equal(t, contract.StateCharging, seen.State)
+	job.Cost++
+	door.post("/v1/jobs", key, body(t, job)).refused(http.StatusServiceUnavailable, contract.CodeUnavailable)
 	require.NoError(t, s.temporal.TerminateWorkflow(s.ctx(), job.WorkflowID(), "", "the test is over"))
 }
 
@@ -180,8 +184,16 @@ func TestAPersonDecidesARefundOverHTTP(t *testing.T) {
 	answer := door.post("/v1/refunds/"+refundID+"/resolution", key, map[string]any{"id": "r1", "action": "cancel", "reason": "no"})
 	answer.refused(http.StatusConflict, contract.CodeBadResolution)
 	extended := into[contract.RefundResolutionAnswer](door.post("/v1/refunds/"+refundID+"/resolution", key,
-		map[string]any{"id": "r2", "action": "extend", "reason": "the bank is slow"}), http.StatusOK)
+		map[string]any{"id": "r2", "action": "extend", "reason": "the bank is slow", "operator": "ann", "approver": "bob"}), http.StatusOK)
 	assert.Equal(t, contract.RefundPending, extended.State)
+	assert.Equal(t, "ann (by the key of test)/bob", value[string](s.stage, `SELECT operator || '/' || approver FROM reclaim.resolutions
+		WHERE tenant_id = $1 AND resolution_id = 'r2'`, s.tenant), "whose key it was is kept beside whom it names")
+	for _, approver := range []string{"Ann", "test", " ann "} {
+		problem := door.post("/v1/refunds/"+refundID+"/resolution", key, map[string]any{
+			"id": "r3", "action": "extend", "reason": "the bank is slow", "operator": "ann", "approver": approver,
+		}).refused(http.StatusBadRequest, contract.CodeBadInput)
+		assert.Equal(t, "approver", problem.Fields[0].Field)
+	}
 }
 
 func TestADoorThatStopsAnswersThoseWhoWait(t *testing.T) {

@@ -56,8 +56,10 @@ func decode(raw []byte, limit int, into any) *FieldError {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			return &FieldError{fieldName(syntactic.JSONPointer), "is given twice"}
 		}
-		return &FieldError{fieldName(syntactic.JSONPointer),
-			fmt.Sprintf("the input is not valid JSON at byte %d: %v", syntactic.ByteOffset, syntactic.Err)}
+		if field := fieldName(syntactic.JSONPointer); field != "" {
+			return &FieldError{field, fmt.Sprintf("is where the input is not valid JSON at byte %d: %v", syntactic.ByteOffset, syntactic.Err)}
+		}
+		return &FieldError{"", fmt.Sprintf("the input is not valid JSON at byte %d: %v", syntactic.ByteOffset, syntactic.Err)}
 	}
 	return &FieldError{"", "the input could not be read: " + clip(err.Error(), 200)}
 }
