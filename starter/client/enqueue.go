@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -46,6 +47,8 @@ type Enqueued struct {
 	ID            int64
 	Tenant, JobID string
 	Payload       []byte
+	// CreatedAt is the row's birth, by Postgres' clock.
+	CreatedAt time.Time
 	// Again says that the row was taken before, so that the job may have been started.
 	Again bool
 }
@@ -80,8 +83,20 @@ func (c *Client) StartEnqueued(ctx context.Context, e Enqueued) error {
 	mark := "started from the outbox, row " + strconv.FormatInt(e.ID, 10)
 	if e.Again {
 		// A job that was declined has no row to tell that it was started.
-		if ours, err := c.startedAs(ctx, job, mark); ours || err != nil {
+		run, err := c.newestRun(ctx, job)
+		if err != nil || run.mark == mark {
 			return err
+		}
+		if run.closed && run.started.After(e.CreatedAt) {
+			// Where it left no row, the id has had its verdict since the job was enqueued, and our own run may be hidden behind
+			// this one: a job that was declined is not charged later unless somebody asks for it again. An open row needs a run.
+			row, err := c.findJob(ctx, job.Tenant, job.JobID)
+			if err != nil || row == nil {
+				return err
+			}
+			if _, done, err := c.verdictFromRow(ctx, job, false); done || err != nil {
+				return err
+			}
 		}
 	}
 	options := c.StartOptions(job)
@@ -97,25 +112,32 @@ func (c *Client) StartEnqueued(ctx context.Context, e Enqueued) error {
 	if _, done, err := c.verdictFromRow(ctx, job, true); done || err != nil {
 		return err
 	}
-	if ours, err := c.startedAs(ctx, job, mark); ours || err != nil {
+	if run, err := c.newestRun(ctx, job); err != nil || run.mark == mark {
 		return err
 	}
 	return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, fmt.Sprintf(
 		"%s: a run of this id is open and has not charged yet, so that it is not known whether it is the same job", tried), nil)
 }
 
-// startedAs says whether the job's newest run, open or not, was started with the mark.
-func (c *Client) startedAs(ctx context.Context, job contract.Job, mark string) (bool, error) {
+// jobRun is what Temporal tells of a job's run: who started it, when by Temporal's clock, and whether it has ended.
+type jobRun struct {
+	mark    string
+	started time.Time
+	closed  bool
+}
+
+// newestRun returns the job's newest run, and none, which has no mark, where there is none.
+func (c *Client) newestRun(ctx context.Context, job contract.Job) (jobRun, error) {
 	run, err := c.temporal.DescribeWorkflow(ctx, job.WorkflowID(), "")
 	if _, none := errors.AsType[*serviceerror.NotFound](err); none {
-		return false, nil
+		return jobRun{}, nil
 	}
 	if err != nil {
-		return false, translate("look for the run of job "+job.JobID, err)
+		return jobRun{}, translate("look for the run of job "+job.JobID, err)
 	}
-	details, err := run.GetStaticDetails()
+	mark, err := run.GetStaticDetails()
 	if err != nil {
-		return false, unavailable("read who started job "+job.JobID, err)
+		return jobRun{}, unavailable("read who started job "+job.JobID, err)
 	}
-	return details == mark, nil
+	return jobRun{mark: mark, started: run.WorkflowStartTime, closed: run.Status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}, nil
 }

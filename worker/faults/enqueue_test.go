@@ -293,6 +293,49 @@ func TestADeclinedEnqueuedJobIsNotStartedAgain(t *testing.T) {
 	}
 }
 
+// A later submission's run hides ours, which was declined before: the id has had its verdict all the same.
+func TestADeclinedEnqueuedJobIsNotStartedAgainBehindALaterSubmission(t *testing.T) {
+	s := newEnqueueStage(t)
+	s.carries()
+	dear := s.job("j1")
+	dear.Cost = credits + 1
+	s.enqueue(dear)
+	s.relayed()
+	assert.Equal(t, contract.StateDeclined, s.runEnds("j1").State)
+	s.startPlain(dear, "j1")
+	assert.Equal(t, contract.StateDeclined, s.runEnds("j1").State)
+	s.topUp(account, credits)
+	s.again()
+	s.relayed()
+	assert.Len(t, s.runs("j1"), 2)
+	assert.Empty(t, s.story("j1"))
+	assert.EqualValues(t, 2*credits, s.balance())
+	assert.Empty(t, s.issues())
+
+	s.cast("j1", answersAtOnce("done"))
+	s.enqueue(dear)
+	s.relayed()
+	assert.Equal(t, contract.StateSucceeded, s.runEnds("j1").State)
+	assert.Len(t, s.runs("j1"), 3)
+}
+
+// A charged job whose later run was ended from outside needs a run: it has a row, so that its verdict was another.
+func TestAChargedJobWhoseRunWasEndedIsStartedFromTheOutboxAgain(t *testing.T) {
+	s := newEnqueueStage(t)
+	t.Cleanup(s.startWorker(t, s.store, s.queue))
+	// Enqueued before the other run begins, and not taken until that has ended.
+	s.enqueue(s.job("j1"))
+	s.startCharged(s.job("j1"))
+	s.next("j1")
+	s.terminate("j1")
+	s.cast("j1", answersAtOnce("done"))
+	s.change(`UPDATE reclaim.outbox SET attempts = 1`)
+	t.Cleanup(s.startRelay(s.temporal))
+	s.relayed()
+	s.assertDelivered(s.runEnds("j1"))
+	assert.Len(t, s.runs("j1"), 2)
+}
+
 // losing loses the answer to the first start.
 type losing struct {
 	client.Client

@@ -90,7 +90,8 @@ func (r *Relay) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if due && free >= handful {
 			rows := r.claim(carrying, free)
-			due = len(rows) == free
+			// Fewer than were asked for may also mean that another relay held those whose turn it was.
+			due = len(rows) > 0
 			free -= len(rows)
 			for _, row := range rows {
 				go func() {
@@ -225,7 +226,8 @@ func (r *Relay) carryOut(ctx context.Context, row db.ReclaimOutbox) (started boo
 		return true, r.client.StartRefund(starting, key.Tenant, key.RefundID)
 	case "start_job":
 		err := r.client.StartEnqueued(starting, client.Enqueued{
-			ID: row.ID, Tenant: row.TenantID, JobID: row.SubjectID, Payload: []byte(row.Payload), Again: row.Attempts > 1,
+			ID: row.ID, Tenant: row.TenantID, JobID: row.SubjectID, Payload: []byte(row.Payload),
+			CreatedAt: row.CreatedAt, Again: row.Attempts > 1,
 		})
 		if code := contract.CodeOf(err); code == contract.CodeConflict || code == contract.CodeBadInput {
 			return false, r.giveUp(ctx, row, err)
