@@ -347,8 +347,8 @@ func TestTheResultOfAKilledTypeScriptWorkerIsNotMadeAgain(t *testing.T) {
 	worker := w.startWords(line.address)
 	beating := func(j *contract.Job) { j.Work.Heartbeat = contract.Duration(8 * time.Second) }
 	unprobed := func(j *contract.Job) { j.Work.Probe = "" }
-	w.startCharged(w.count("probed", map[string]any{"slowMs": 1000}, beating))
-	w.startCharged(w.count("unprobed", map[string]any{"slowMs": 1000}, beating, unprobed))
+	w.startCharged(w.count("probed", map[string]any{"slowMs": 5000}, beating))
+	w.startCharged(w.count("unprobed", map[string]any{"slowMs": 5000}, beating, unprobed))
 	w.isCounting("probed")
 	w.isCounting("unprobed")
 	line.cut()
