@@ -31,7 +31,7 @@ func (d *Door) takeBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	// Two readers could each take another one for the operation's key.
 	if len(r.Header.Values(keyHeader)) > 1 {
-		refuse(w, r, badInput(keyHeader, "is given twice"))
+		refuse(w, r, contract.BadField(keyHeader, "is given twice"))
 		return
 	}
 	body, err := readBody(w, r, ctx.Operation().MaxBodyBytes)
@@ -76,12 +76,12 @@ func (d *Door) refuseOddQueries(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		refuse(w, r, badInput("the query", "cannot be read: write reserved characters as %XX"))
+		refuse(w, r, contract.BadField("the query", "cannot be read: write reserved characters as %XX"))
 		return
 	}
 	for name, given := range values {
 		if len(given) > 1 {
-			refuse(w, r, badInput(contract.Clip(name, 100), "is given twice"))
+			refuse(w, r, contract.BadField(contract.Clip(name, 100), "is given twice"))
 			return
 		}
 	}

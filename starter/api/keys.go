@@ -100,7 +100,7 @@ const keyHeader = "Idempotency-Key"
 // idempotencyKey returns the operation key of a request that makes something.
 func idempotencyKey(header string) (string, error) {
 	if header == "" {
-		return "", badInput(keyHeader, "is missing: send a header with a key of your own for this operation, the same for "+
+		return "", contract.BadField(keyHeader, "is missing: send a header with a key of your own for this operation, the same for "+
 			"every repeat of it")
 	}
 	return header, contract.CheckText(keyHeader, header, 200)

@@ -107,13 +107,6 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// badInput is the problem of one field of a request.
-func badInput(field, rule string) *contract.Error {
-	refusal := contract.NewError(contract.CodeBadInput, contract.RetryNewKey, field+" "+rule, nil)
-	refusal.Fields = []contract.FieldError{{Field: field, Rule: rule}}
-	return refusal
-}
-
 // plainProblem is a problem of HTTP's own, before any of the contract's.
 func plainProblem(status int, detail string) *Problem {
 	code, retry := contract.CodeBadInput, contract.RetryNewKey

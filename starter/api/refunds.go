@@ -124,7 +124,7 @@ func (d *Door) refundRoutes(routes huma.API) {
 		}
 		if approver := strings.TrimSpace(decision.Approver); approver != "" &&
 			(strings.EqualFold(approver, key.Actor) || strings.EqualFold(approver, strings.TrimSpace(decision.Operator))) {
-			return nil, badInput("approver", "must be a second person, neither the operator nor the actor of the API key")
+			return nil, contract.BadField("approver", "must be a second person, neither the operator nor the actor of the API key")
 		}
 		decision.Operator = operatorBy(key, decision.Operator)
 		answer, err := d.client.ResolveRefund(ctx, key.Tenant, input.Refund, decision)

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // StatementAnswer describes a statement as JSON; it is written entry by entry.
@@ -145,7 +146,7 @@ func wholeNumber(field, text string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		return 0, badInput(field, "must be a whole number, 0 or more")
+		return 0, contract.BadField(field, "must be a whole number, 0 or more")
 	}
 	return int64(n), nil
 }

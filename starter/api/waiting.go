@@ -28,7 +28,7 @@ func preferredWait(header string) (wait time.Duration, asked bool, err error) {
 		value, _, _ = strings.Cut(value, ";")
 		seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
 		if err != nil {
-			return 0, false, badInput("Prefer", "must name the seconds to wait as a whole number: wait=30")
+			return 0, false, contract.BadField("Prefer", "must name the seconds to wait as a whole number: wait=30")
 		}
 		return min(time.Duration(seconds)*time.Second, longestWait), true, nil
 	}

@@ -184,9 +184,7 @@ func checkAmount(amount, least int64) error {
 		not0 = " and not 0"
 	}
 	rule := fmt.Sprintf("must be a whole number of the smallest unit from %d to %d%s, not %d", least, contract.MaxCost, not0, amount)
-	refused := contract.NewError(contract.CodeBadInput, contract.RetryNewKey, "amount "+rule, nil)
-	refused.Fields = []contract.FieldError{{Field: "amount", Rule: rule}}
-	return refused
+	return contract.BadField("amount", rule)
 }
 
 // movedRow is the row that both movements answer.

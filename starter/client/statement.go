@@ -72,7 +72,7 @@ func (c *Client) Statement(ctx context.Context, query StatementQuery) (*Statemen
 
 func notNegative(field string, n int64) error {
 	if n < 0 {
-		return badField(field, fmt.Sprintf("must be 0 or more, not %d", n))
+		return contract.BadField(field, fmt.Sprintf("must be 0 or more, not %d", n))
 	}
 	return nil
 }

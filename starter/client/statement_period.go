@@ -54,7 +54,7 @@ func ParsePeriod(from, to, zone string) (Period, error) {
 // check holds the rules that a period must keep whoever made it.
 func (p Period) check() error {
 	if !p.From.IsZero() && !p.To.IsZero() && !p.From.Before(p.To) {
-		return badField("to", "must be after from: a period ends before its to, so that one day is from=2026-11-01 to=2026-11-02")
+		return contract.BadField("to", "must be after from: a period ends before its to, so that one day is from=2026-11-01 to=2026-11-02")
 	}
 	return together(checkYear("from", p.From), checkYear("to", p.To))
 }
@@ -63,15 +63,9 @@ func (p Period) check() error {
 // them, is an open end.
 func checkYear(field string, at time.Time) error {
 	if year := at.UTC().Year(); !at.IsZero() && (year < 1900 || year > 9998) {
-		return badField(field, "must be in the years 1900 to 9998")
+		return contract.BadField(field, "must be in the years 1900 to 9998")
 	}
 	return nil
-}
-
-func badField(field, rule string) error {
-	refusal := contract.NewError(contract.CodeBadInput, contract.RetryNewKey, field+" "+rule, nil)
-	refusal.Fields = []contract.FieldError{{Field: field, Rule: rule}}
-	return refusal
 }
 
 var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`)
@@ -91,7 +85,7 @@ func parseZone(name string) (*time.Location, error) {
 			return location, nil
 		}
 	}
-	return nil, badField("timeZone", fmt.Sprintf("must be an IANA time zone such as Europe/Berlin or UTC, not %q", contract.Clip(name, 60)))
+	return nil, contract.BadField("timeZone", fmt.Sprintf("must be an IANA time zone such as Europe/Berlin or UTC, not %q", contract.Clip(name, 60)))
 }
 
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
@@ -110,7 +104,7 @@ func parseEdge(field, text string, zone *time.Location) (time.Time, error) {
 		if strings.Contains(text, " ") {
 			rule += " (in a URL, + is written %2B)"
 		}
-		return time.Time{}, badField(field, rule)
+		return time.Time{}, contract.BadField(field, rule)
 	}
 	if at.IsZero() {
 		// It is written out, and no open end.

@@ -69,6 +69,13 @@ func NewError(code Code, retry Retry, message string, cause error) *Error {
 	return &Error{Code: code, Message: message, Retry: retry, cause: cause}
 }
 
+// BadField returns the BadInput error of one field whose value breaks a rule.
+func BadField(field, rule string) *Error {
+	refusal := NewError(CodeBadInput, RetryNewKey, field+" "+rule, nil)
+	refusal.Fields = []FieldError{{Field: field, Rule: rule}}
+	return refusal
+}
+
 // ConflictOf returns the Conflict error of a submission whose job id stands for another job.
 func ConflictOf(job Job) *Error {
 	return NewError(CodeConflict, RetryNewKey, fmt.Sprintf(
