@@ -36,6 +36,7 @@ type channelRefund struct {
 	stirred     bool
 
 	attributes refundAttributes
+	details    details
 }
 
 // ChannelRefund is the run of one refund through a payment channel: it sends the refund under its number, looks until the
@@ -69,6 +70,7 @@ func ChannelRefund(ctx workflow.Context, input converter.RawValue) (*contract.Re
 			case badInput != nil:
 				return nil, refusal(badInput)
 			default:
+				r.showDetails(own)
 				return r.result(), nil
 			}
 		case r.following == nil && !r.gaveUp:
@@ -123,6 +125,7 @@ func (r *channelRefund) begin(ctx workflow.Context) error {
 
 // obey takes in the row that a call answered.
 func (r *channelRefund) obey(ctx workflow.Context, row activities.RefundRow) {
+	r.tellRow(ctx, row)
 	r.row = row
 	if row.Schedule != "" {
 		r.schedule = row.Schedule
@@ -184,6 +187,7 @@ func (r *channelRefund) needsPerson() bool {
 }
 
 func (r *channelRefund) await(ctx workflow.Context) {
+	r.showDetails(ctx)
 	err := workflow.Await(ctx, func() bool {
 		return r.stirred || r.notices.Len() > 0 || r.resolutions.Len() > 0 ||
 			r.following != nil && r.following.IsReady()

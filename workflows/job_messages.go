@@ -141,6 +141,9 @@ func (j *meteredJob) resolveByUpdate(ctx workflow.Context, raw converter.RawValu
 func (j *meteredJob) resolve(ctx workflow.Context, r activities.ResolveRequest) activities.ResolveAnswer {
 	r.JobKey, r.Source = j.key, j.source()
 	answer := j.resolveJob(ctx, r)
+	if answer.Refusal != "" {
+		j.details.tellRefusal(ctx, r.Resolution.Operator, answer.Refusal)
+	}
 	if answer.Verdict == activities.Applied && r.Resolution.Action == contract.ActionRetry {
 		j.pause = pauseNotDue
 		if j.inDoubt > 0 && j.job.Work.Probe != "" {
@@ -171,6 +174,7 @@ func (j *meteredJob) takeOutcome(ctx workflow.Context, data []byte) {
 	}
 	report, err := contract.ParseOutcome(data)
 	if err != nil {
+		j.tell(ctx, 0, "a report was refused: %s", told(err.Error()))
 		j.recordEvent(ctx, activities.EventMessageRefused, 0, "outcome: "+err.Error())
 		return
 	}
@@ -200,12 +204,13 @@ func (j *meteredJob) takeOutcome(ctx workflow.Context, data []byte) {
 			current.superseded = true
 			current.stop()
 		}
-		j.endAttempt(number, endingFailed, fmt.Sprintf("failed, as %s reported: %s", source, report.Error))
+		j.endAttempt(ctx, number, endingFailed, fmt.Sprintf("failed, as %s reported: %s", source, report.Error))
 	default:
 		detail := fmt.Sprintf("%s reported %s", source, report.State)
 		if report.Error != "" {
 			detail += ": " + report.Error
 		}
+		j.tell(ctx, 0, "%s: it changes nothing", told(detail))
 		j.recordEvent(ctx, activities.EventOutcomeRecorded, number, detail)
 	}
 }

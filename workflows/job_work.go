@@ -43,7 +43,10 @@ type delivery struct {
 func (j *meteredJob) startAttempt(ctx workflow.Context) {
 	number := j.row.Attempts + 1
 	workCtx, stop := workflow.WithCancel(ctx)
-	workCtx = workCall(workCtx, j.job, number, j.job.Retry.MaxAttempts+j.row.Granted)
+	limit := j.job.Retry.MaxAttempts + j.row.Granted
+	workCtx = workCall(workCtx, j.job, number, limit)
+	j.tell(ctx, 0, "attempt %d of %d: %s on queue %s", number, limit,
+		contract.Plain(j.job.Work.Activity), contract.Plain(j.job.Work.TaskQueue))
 	j.attempts = append(j.attempts, &attempt{
 		number: number,
 		result: workflow.ExecuteActivity(workCtx, j.job.Work.Activity, j.job.Work.Input, j.workMeta(number)),
@@ -95,7 +98,7 @@ func (j *meteredJob) collectWork(ctx workflow.Context) {
 				cause = failure.Unwrap()
 			}
 			how, text := classify(cause)
-			j.endAttempt(a.number, how, text)
+			j.endAttempt(ctx, a.number, how, text)
 		default:
 			// The activity completed; only its result cannot be read here.
 			note := fmt.Sprintf("delivered by attempt %d; its result could not be decoded: %v", a.number, err)
@@ -114,8 +117,9 @@ func (j *meteredJob) deliver(d delivery) {
 
 // endAttempt notes how an attempt ended, to be recorded. After an unknown end the probe is asked before anything runs
 // again.
-func (j *meteredJob) endAttempt(number int, how ending, text string) {
+func (j *meteredJob) endAttempt(ctx workflow.Context, number int, how ending, text string) {
 	j.ended, j.endedAttempt, j.endedError = how, number, contract.Clip(text, contract.MaxReasonBytes)
+	j.tell(ctx, 0, "attempt %d %s: %s", number, how.inWords(), told(text))
 	j.pause, j.inDoubt, j.probe = pauseDue, 0, probeNotDue
 	if how == endingUnknown {
 		j.inDoubt = number
@@ -225,7 +229,7 @@ func (j *meteredJob) collectProbe(ctx workflow.Context) {
 		output, note := boundOutput(answer.Output, len(answer.Output))
 		j.deliver(delivery{asked, output, fmt.Sprintf("delivered by attempt %d, as its probe found%s", asked, note)})
 	case answer.State == contract.ProbeFailed:
-		j.endAttempt(asked, endingFailed, "the probe found that it failed")
+		j.endAttempt(ctx, asked, endingFailed, "the probe found that it failed")
 	case answer.State == contract.ProbeRunning:
 		j.probeAsked++
 		j.probe = probePausing
@@ -241,5 +245,6 @@ func (j *meteredJob) collectProbe(ctx workflow.Context) {
 	if answer.State != contract.ProbeRunning {
 		j.probeAsked = 0
 	}
+	j.tell(ctx, 0, "the probe was asked about attempt %d: %s", asked, told(detail))
 	j.recordEvent(ctx, activities.EventProbeAnswered, asked, detail)
 }

@@ -61,6 +61,7 @@ type meteredJob struct {
 
 	attention  string
 	attributes attributes
+	details    details
 }
 
 // MeteredJob is the run of one metered job: it charges, runs the work, refunds when the promise passes or the work
@@ -90,6 +91,7 @@ func MeteredJob(ctx workflow.Context, input converter.RawValue) (*contract.JobRe
 			if !j.finished(own) {
 				continue
 			}
+			j.showDetails(own)
 			if j.refused != nil {
 				return nil, refusal(j.refused)
 			}
@@ -156,6 +158,7 @@ func (j *meteredJob) adoptNamed(ctx workflow.Context) bool {
 
 // begin charges the job, or takes up the one that is there.
 func (j *meteredJob) begin(ctx workflow.Context) error {
+	j.showDetails(ctx)
 	answer := j.chargeJob(ctx, activities.ChargeRequest{
 		JobKey: j.key, Account: j.job.Account, Cost: j.job.Cost, Fingerprint: j.fingerprint, Spec: j.input,
 		Reason: "job " + j.job.JobID + " started", Ladder: int(newestLadder), Source: j.source(),
@@ -187,6 +190,7 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 		takenUp = true
 	}
 	j.showAttributes(ctx)
+	j.tellBeginning(ctx)
 	if takenUp && j.row.State.Open() {
 		switch {
 		case j.row.KeyAttempt <= j.row.Attempts:
@@ -209,6 +213,9 @@ func (j *meteredJob) begin(ctx workflow.Context) error {
 
 // obey takes in the row that a call answered.
 func (j *meteredJob) obey(ctx workflow.Context, row activities.JobRow, moved activities.SourceRefund) {
+	if j.charge != nil {
+		j.tellRow(ctx, row, moved)
+	}
 	j.row = row
 	if moved != (activities.SourceRefund{}) {
 		j.moved = moved
@@ -280,6 +287,7 @@ func (j *meteredJob) collect(ctx workflow.Context) {
 
 // awaitChange blocks until there is something for collect to take in.
 func (j *meteredJob) awaitChange(ctx workflow.Context) {
+	j.showDetails(ctx)
 	cancelKnown := j.situation().cancelRequested
 	promiseKnown := j.situation().promisePassed
 	err := workflow.Await(ctx, func() bool {

@@ -18,13 +18,14 @@ const years = 10 * 365 * 24 * time.Hour
 // moneyCall runs a guarded statement as a local activity. StartToClose is one attempt, above the statement's own
 // timeout; without ScheduleToClose it would also be the whole, and one lost reply would end the tries. The interval
 // grows past 10 s so that a long outage is waited for by timers, during which queries are answered.
-func moneyCall(ctx workflow.Context) workflow.Context {
+func moneyCall(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		StartToCloseTimeout:    schema.MoneyAttempt,
 		ScheduleToCloseTimeout: years,
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 15 * time.Second,
 		},
+		Summary: summary,
 	})
 }
 

@@ -11,14 +11,15 @@ import (
 var refundActivities *activities.Refunds
 
 func readRefund(ctx workflow.Context, key contract.RefundKey) (row activities.RefundRow, err error) {
-	err = workflow.ExecuteLocalActivity(moneyCall(ctx), refundActivities.ReadRefund, key).Get(ctx, &row)
+	err = workflow.ExecuteLocalActivity(moneyCall(ctx, "read the refund"), refundActivities.ReadRefund, key).Get(ctx, &row)
 	return row, err
 }
 
 // applyNotice holds a notice against the row and obeys that. What the row does not say, the channel is asked about.
 func (r *channelRefund) applyNotice(ctx workflow.Context, notice contract.ChannelNotice) {
 	request := activities.NoticeRequest{RefundKey: r.key, Notice: notice}
-	heard := ask(ctx, r.calls, refundActivities.ApplyNotice, request, func(heard activities.AppliedNotice) { r.obey(ctx, heard.RefundRow) })
+	heard := ask(ctx, r.calls, "hold the channel's notice against the row", refundActivities.ApplyNotice, request,
+		func(heard activities.AppliedNotice) { r.obey(ctx, heard.RefundRow) })
 	if !heard.News {
 		return
 	}
@@ -35,7 +36,7 @@ func (r *channelRefund) resolveRefund(
 	ctx workflow.Context, request activities.ResolveRefundRequest,
 ) activities.ResolveRefundAnswer {
 	request.RefundKey = r.key
-	return ask(ctx, r.calls, refundActivities.ResolveRefund, request, func(answer activities.ResolveRefundAnswer) {
+	return ask(ctx, r.calls, "decision "+request.Resolution.ID, refundActivities.ResolveRefund, request, func(answer activities.ResolveRefundAnswer) {
 		// Applied or already so: the answer to the call that applied it may have been lost.
 		if answer.Outcome == contract.ResolutionApplied {
 			r.gaveUp = false

@@ -431,6 +431,7 @@ func (s *stage) checkResult() {
 	if row == nil {
 		assert.Equal(s.t, contract.StateDeclined, s.result.State)
 		assert.Zero(s.t, s.result.Money)
+		assert.Zero(s.t, s.shownLedger())
 		return
 	}
 	assert.Equal(s.t, row.state, s.result.State)
@@ -445,6 +446,7 @@ func (s *stage) checkResult() {
 		Charged: -moved["charge"], Refunded: moved["refund"], Reclaimed: -moved["reclaim"],
 	}, s.result.Money)
 	assert.Equal(s.t, -(moved["charge"] + moved["refund"] + moved["reclaim"]), s.result.Net)
+	assert.Equal(s.t, -s.result.Net, s.shownLedger(), "the page's ledger column:\n%s", s.page())
 	for _, play := range s.plays {
 		if row.state != contract.StateSucceeded && play.name == s.job.Work.Activity {
 			assert.False(s.t, play.inFlight, "%s is still in flight and may deliver unseen", play.name)

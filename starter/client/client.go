@@ -69,6 +69,7 @@ func (c *Client) StartOptions(job contract.Job) client.StartWorkflowOptions {
 			temporal.NewSearchAttributeKeyKeyword(contract.AttributeMoney).ValueSet(contract.MoneyCharged),
 		),
 		StaticSummary: contract.Clip(fmt.Sprintf("%d credits · %s · %s/%s", job.Cost, summary, job.Tenant, job.Account), 200),
+		StaticDetails: describeJob(job),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,11 +81,11 @@ func (c *Client) StartEnqueued(ctx context.Context, e Enqueued) error {
 	if _, done, err := c.verdictFromRow(ctx, job, false); done || err != nil {
 		return err
 	}
-	mark := "started from the outbox, row " + strconv.FormatInt(e.ID, 10)
+	mark := "\n\nStarted from the outbox, row " + strconv.FormatInt(e.ID, 10) + "."
 	if e.Again {
 		// A job that was declined has no row to tell that it was started.
 		run, err := c.newestRun(ctx, job)
-		if err != nil || run.mark == mark {
+		if err != nil || strings.HasSuffix(run.details, mark) {
 			return err
 		}
 		if run.closed && run.started.After(e.CreatedAt) {
@@ -100,7 +101,7 @@ func (c *Client) StartEnqueued(ctx context.Context, e Enqueued) error {
 		}
 	}
 	options := c.StartOptions(job)
-	options.StaticDetails = mark
+	options.StaticDetails += mark
 	// An open run may be another submission's: it is joined only where the row says that it is the same job.
 	options.WorkflowIDConflictPolicy = enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL
 	options.WorkflowExecutionErrorWhenAlreadyStarted = true
@@ -112,7 +113,7 @@ func (c *Client) StartEnqueued(ctx context.Context, e Enqueued) error {
 	if _, done, err := c.verdictFromRow(ctx, job, true); done || err != nil {
 		return err
 	}
-	if run, err := c.newestRun(ctx, job); err != nil || run.mark == mark {
+	if run, err := c.newestRun(ctx, job); err != nil || strings.HasSuffix(run.details, mark) {
 		return err
 	}
 	return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, fmt.Sprintf(
@@ -121,12 +122,12 @@ func (c *Client) StartEnqueued(ctx context.Context, e Enqueued) error {
 
 // jobRun is what Temporal tells of a job's run: who started it, when by Temporal's clock, and whether it has ended.
 type jobRun struct {
-	mark    string
+	details string
 	started time.Time
 	closed  bool
 }
 
-// newestRun returns the job's newest run, and none, which has no mark, where there is none.
+// newestRun returns the job's newest run, and none, without details, where there is none.
 func (c *Client) newestRun(ctx context.Context, job contract.Job) (jobRun, error) {
 	run, err := c.temporal.DescribeWorkflow(ctx, job.WorkflowID(), "")
 	if _, none := errors.AsType[*serviceerror.NotFound](err); none {
@@ -135,9 +136,9 @@ func (c *Client) newestRun(ctx context.Context, job contract.Job) (jobRun, error
 	if err != nil {
 		return jobRun{}, translate("look for the run of job "+job.JobID, err)
 	}
-	mark, err := run.GetStaticDetails()
+	details, err := run.GetStaticDetails()
 	if err != nil {
 		return jobRun{}, unavailable("read who started job "+job.JobID, err)
 	}
-	return jobRun{mark: mark, started: run.WorkflowStartTime, closed: run.Status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}, nil
+	return jobRun{details: details, started: run.WorkflowStartTime, closed: run.Status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}, nil
 }

@@ -177,6 +177,7 @@ func (c *Client) RefundStartOptions(refund Refund) client.StartWorkflowOptions {
 			temporal.NewSearchAttributeKeyKeyword(contract.AttributeRefund).ValueSet(refund.RefundID),
 		),
 		StaticSummary: fmt.Sprintf("%d %s · %s/%s", refund.Amount, refund.Currency, refund.Tenant, refund.Account),
+		StaticDetails: describeRefund(refund),
 	}
 }
 

@@ -1,0 +1,12 @@
+package contract
+
+import "strings"
+
+// Plain makes a text safe to be shown as Markdown in one line: whoever wrote it decides neither how the page looks nor what
+// it loads.
+func Plain(text string) string { return markdown.Replace(strings.Join(strings.Fields(text), " ")) }
+
+var markdown = strings.NewReplacer(
+	`\`, `\\`, "`", "\\`", `*`, `\*`, `_`, `\_`, `[`, `\[`, `]`, `\]`, `<`, `\<`, `>`, `\>`, `|`, `\|`, `#`, `\#`, `~`, `\~`, `!`, `\!`,
+	`://`, `:\//`, `www.`, `www\.`,
+)

@@ -1,0 +1,102 @@
+package workflows
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/reclaimhq/reclaim/workflows/contract"
+)
+
+// details is what the Web UI shows of a run while a worker is there to ask: what happened in order, what the run waits for,
+// and what a person can send. It is made anew on replay, so it costs no event, and no running workflow can notice a change
+// of it.
+type details struct {
+	steps []detail
+	// earlier is how many steps are no longer shown, and earlierLedger what they moved in sum.
+	earlier       int
+	earlierLedger int64
+}
+
+// detail is one step; ledger is what it moved on the account.
+type detail struct {
+	at     time.Time
+	step   string
+	ledger int64
+}
+
+// shownSteps bounds a page; the timeline has them all.
+const shownSteps = 40
+
+// tell adds a step. Texts from outside go through contract.Plain first.
+func (d *details) tell(ctx workflow.Context, ledger int64, format string, args ...any) {
+	if len(d.steps) == shownSteps {
+		// The first step stays: it says what was charged, or where the run took up.
+		d.earlier++
+		d.earlierLedger += d.steps[1].ledger
+		d.steps = append(d.steps[:1], d.steps[2:]...)
+	}
+	d.steps = append(d.steps, detail{workflow.Now(ctx), fmt.Sprintf(format, args...), ledger})
+}
+
+// tellRefusal adds that a person's decision was refused.
+func (d *details) tellRefusal(ctx workflow.Context, operator, refusal string) {
+	if operator == "" {
+		operator = "an unnamed operator"
+	}
+	d.tell(ctx, 0, "a decision of %s was refused: %s", told(operator), told(refusal))
+}
+
+// page is what the details are shown with.
+type page struct {
+	// stands is one sentence, waits what the run waits for, timeline the command that tells all of it.
+	stands, waits, timeline string
+	// needs says why a person must look, empty where nobody must; send are the decisions to choose from.
+	needs string
+	send  []choice
+}
+
+// choice is a message that a person can send, ready to be pasted.
+type choice struct{ does, payload string }
+
+// show renders the page as Markdown.
+func (d *details) show(ctx workflow.Context, p page) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n**Waits for:** %s\n\n", p.stands, p.waits)
+	if p.needs != "" {
+		fmt.Fprintf(&b, "**A person is needed:** %s\n\n", p.needs)
+		if len(p.send) > 0 {
+			b.WriteString("Send the signal (or update) `resolve` with one of these, after filling in what is empty:\n\n")
+		}
+		for _, option := range p.send {
+			fmt.Fprintf(&b, "- %s\n\n```json\n%s\n```\n\n", option.does, option.payload)
+		}
+	}
+	b.WriteString("| when (UTC) | step | ledger |\n|---|---|---|\n")
+	for i, step := range d.steps {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", step.at.UTC().Format("2006-01-02 15:04:05"), step.step, signed(step.ledger))
+		if i == 0 && d.earlier > 0 {
+			fmt.Fprintf(&b, "| … | %d more, see the timeline | %s |\n", d.earlier, signed(d.earlierLedger))
+		}
+	}
+	fmt.Fprintf(&b, "\nAll of it, for ever: `%s`", p.timeline)
+	workflow.SetCurrentDetails(ctx, b.String())
+}
+
+// decisionID proposes an id for a decision: each needs one of its own, and a page is made anew after each.
+func decisionID(ctx workflow.Context) string {
+	return "ui-" + workflow.Now(ctx).UTC().Format("20060102-150405")
+}
+
+// signed is an amount as a ledger entry shows it, empty for none.
+func signed(amount int64) string {
+	if amount == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+d", amount)
+}
+
+// told cuts a text from outside down to what a table's cell can hold.
+func told(text string) string { return contract.Plain(contract.Clip(text, 300)) }
