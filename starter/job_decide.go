@@ -51,14 +51,16 @@ func (a *app) jobOutcomeCommand() *cobra.Command {
 
 func (a *app) jobResolveCommand() *cobra.Command {
 	var decision contract.Resolution
+	var many bulk
 	action := choice{of: []string{string(contract.ActionRetry), string(contract.ActionDeliver), string(contract.ActionWriteOff)}}
 	command := &cobra.Command{
-		Use:   "resolve JOB --id ID --action retry|deliver|write_off [--operator WHO] --reason WHY",
+		Use:   "resolve JOB|--query QUERY --id ID --action retry|deliver|write_off [--operator WHO] --reason WHY",
 		Short: "Decide a stuck job",
 		Long: "Decide a stuck job: retry grants a dead letter more attempts; deliver says, with evidence, that the customer has " +
-			"the result, and takes a refund back; write_off gives the job up, refunded. The id makes repeating safe.",
-		Args: exactly("JOB"),
-		RunE: a.verb(func(ctx context.Context, c *client.Client, args []string) error {
+			"the result, and takes a refund back; write_off gives the job up, refunded. The id makes repeating safe. " +
+			"With --query, all that match are decided; see it first with --dry-run.",
+		Args: many.subject("JOB"),
+		RunE: a.patientVerb(func(ctx context.Context, c *client.Client, args []string) error {
 			tenant, err := a.needTenant()
 			if err != nil {
 				return err
@@ -67,6 +69,11 @@ func (a *app) jobResolveCommand() *cobra.Command {
 				return err
 			}
 			decision.Action = contract.Action(action.value)
+			if many.query != "" {
+				return a.showBulk(many, c.ResolveJobs(ctx, tenant, many.query, decision, many.dryRun))
+			}
+			ctx, cancel := context.WithTimeout(ctx, a.timeout)
+			defer cancel()
 			answer, err := c.Resolve(ctx, tenant, args[0], decision)
 			if err != nil {
 				return err
@@ -85,6 +92,7 @@ func (a *app) jobResolveCommand() *cobra.Command {
 	flags.StringVar(&decision.Reason, "reason", "", "why")
 	flags.StringVar(&decision.Evidence, "evidence", "", "how it is known that the customer has the result (deliver)")
 	flags.IntVar(&decision.Attempts, "attempts", 0, "how many more attempts, 1 to 100 (retry; default 1)")
+	many.flags(command)
 	mustHave(command, "id", "action", "reason")
 	return command
 }

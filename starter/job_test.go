@@ -219,6 +219,43 @@ func TestJobVerbs(t *testing.T) {
 		s.refused("BadResolution", "job", "resolve", "dead", "--id", "2", "--action", "deliver", "--operator", "ann", "--reason", "r")
 	})
 
+	t.Run("all that match a query are decided, after a look at them", func(t *testing.T) {
+		for _, id := range []string{"many-1", "many-2", "many-3"} {
+			s.start(id, "Fault", 10)
+			s.becomes(id, "dead_letter")
+		}
+		s.start("still", "Endless", 10)
+		query := `ReclaimAccount = "team-7" AND (ReclaimAttention = "dead_letter" OR WorkflowId = "job/acme/still")`
+		decide := []string{"job", "resolve", "--query", query, "--id", "bulk-1", "--action", "retry", "--operator", "ann", "--reason", "r"}
+		var seen map[string]any
+		require.Eventually(t, func() bool {
+			var status int
+			status, seen = s.json(append(decide, "--dry-run")...)
+			return status == statusRefused && seen["decided"] == 3.0
+		}, 30*time.Second, 100*time.Millisecond, "the server lists runs a moment later")
+		assert.Equal(t, 1.0, seen["refused"])
+		for _, id := range []string{"many-1", "many-2", "many-3"} {
+			s.becomes(id, "dead_letter")
+		}
+		decide[7], decide[5] = "write_off", "bulk-2"
+		assert.Contains(t, s.ok(append(decide, "--dry-run")...), "Would decide  4")
+		status, done := s.json(decide...)
+		assert.Equal(t, statusDone, status)
+		assert.Equal(t, 4.0, done["decided"])
+		for _, id := range []string{"many-1", "many-2", "many-3", "still"} {
+			s.becomes(id, "written_off")
+		}
+		s.refused("BadInput", "job", "resolve", "--query", "Nonsense ===", "--id", "b", "--action", "retry", "--operator", "ann", "--reason", "r")
+		for wrong, args := range map[string][]string{
+			"not both": {"job", "resolve", "many-1", "--query", query}, "goes with --query": {"job", "resolve", "many-1", "--dry-run"},
+			"--query is empty": {"job", "resolve", "--query", ""},
+		} {
+			answer := s.run(append(args, "--id", "b", "--action", "retry", "--reason", "r")...)
+			assert.Equal(t, statusUsage, answer.status)
+			assert.Contains(t, answer.stderr, wrong)
+		}
+	})
+
 	t.Run("an outcome from outside", func(t *testing.T) {
 		s.start("outside", "Endless", 10)
 		status, reported := s.json("job", "outcome", "outside", "--state", "succeeded", "--source", "callback",

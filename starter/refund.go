@@ -168,21 +168,22 @@ func refundCommandsFor(refund client.Refund) []string {
 
 func (a *app) refundResolveCommand() *cobra.Command {
 	var decision contract.RefundResolution
+	var many bulk
 	var money amount
 	var action choice
 	for _, possible := range contract.RefundActions() {
 		action.of = append(action.of, string(possible))
 	}
 	command := &cobra.Command{
-		Use:   "resolve REFUND --id ID --action settle|release|resend|extend|cancel [--operator WHO] --reason WHY",
+		Use:   "resolve REFUND|--query QUERY --id ID --action settle|release|resend|extend|cancel [--operator WHO] --reason WHY",
 		Short: "Decide a stuck refund",
 		Long: "Decide a stuck refund: settle says, with evidence, that the channel sent the money back; release, that no money " +
 			"moved and none will; resend sends the same number again, while the channel honours it; extend goes on looking; " +
 			"cancel withdraws a refund that was not sent. settle and release need --amount, which must be the refund's, and " +
 			"--evidence; settle needs --channel-ref. Above the channel's limit an --approver is needed, a second person. The " +
-			"id makes repeating safe.",
-		Args: exactly("REFUND"),
-		RunE: a.verb(func(ctx context.Context, c *client.Client, args []string) error {
+			"id makes repeating safe. With --query, all that match are decided (resend, extend or cancel); see it first with --dry-run.",
+		Args: many.subject("REFUND"),
+		RunE: a.patientVerb(func(ctx context.Context, c *client.Client, args []string) error {
 			tenant, err := a.needTenant()
 			if err != nil {
 				return err
@@ -191,6 +192,11 @@ func (a *app) refundResolveCommand() *cobra.Command {
 				return err
 			}
 			decision.Action, decision.Amount = contract.RefundAction(action.value), money.value
+			if many.query != "" {
+				return a.showBulk(many, c.ResolveRefunds(ctx, tenant, many.query, decision, many.dryRun))
+			}
+			ctx, cancel := context.WithTimeout(ctx, a.timeout)
+			defer cancel()
 			answer, err := c.ResolveRefund(ctx, tenant, args[0], decision)
 			if err != nil {
 				return err
@@ -212,6 +218,7 @@ func (a *app) refundResolveCommand() *cobra.Command {
 	flags.Var(&money, "amount", "the refund's amount, to be sure that it is this one (settle, release)")
 	flags.StringVar(&decision.Currency, "currency", "", "the refund's currency, checked where it is given")
 	flags.StringVar(&decision.Evidence, "evidence", "", "how it is known (settle, release)")
+	many.flags(command)
 	mustHave(command, "id", "action", "reason")
 	return command
 }

@@ -285,6 +285,19 @@ func TestRefundVerbs(t *testing.T) {
 	require.True(t, ok, shown)
 	paste, _, _ = strings.Cut(paste, "\n")
 	assert.Equal(t, `--operator "$USER" --reason 'WHY' --amount AMOUNT --evidence 'HOW IT IS KNOWN'`, paste)
+
+	many := []string{"refund", "resolve", "--query", `ReclaimAttention = "refund_unconfirmed"`, "--id", "bulk-1", "--action", "extend",
+		"--operator", "ann", "--reason", "the channel is slow today"}
+	require.Eventually(t, func() bool {
+		_, found := s.json(append(many, "--dry-run")...)
+		return found["decided"] == 1.0
+	}, 30*time.Second, 100*time.Millisecond, "the server lists runs a moment later")
+	assert.Regexp(t, `(?m)^`+id+` +applied +unknown$`, s.ok(many...))
+	assert.Contains(t, s.ok("refund", "status", id, "--output", "json"), `"state":"unknown"`)
+	becomes("stuck", "needsReview", true)
+	many[7] = "settle"
+	assert.Contains(t, s.refused("BadInput", many...)["message"], "decide each by itself")
+
 	release := []string{"refund", "resolve", id, "--id", "r-1", "--action", "release", "--operator", "ann", "--reason", "asked them",
 		"--evidence", "their mail", "--amount"}
 	assert.Contains(t, s.refused("BadResolution", append(release, "999")...)["message"], "999 is not this refund's")

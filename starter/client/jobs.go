@@ -360,20 +360,9 @@ func (c *Client) ReportOutcome(ctx context.Context, tenant, jobID string, outcom
 // decision), NotFound, Unavailable.
 func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision contract.Resolution) (contract.ResolutionAnswer, error) {
 	none := contract.ResolutionAnswer{}
-	if err := decision.Check(); err != nil {
-		return none, err
-	}
-	row, err := c.getJob(ctx, tenant, jobID)
-	if err != nil {
-		return none, err
-	}
-	if answer, known, err := c.pastResolution(ctx, row, decision); known || err != nil {
+	row, answer, err := c.foreseeResolution(ctx, tenant, jobID, decision)
+	if err != nil || answer.ID != "" {
 		return answer, err
-	}
-	state := contract.JobState(row.State)
-	if !state.Open() && !slices.Contains(state.Actions(), decision.Action) {
-		return none, contract.NewError(contract.CodeBadResolution, contract.RetryNever, fmt.Sprintf(
-			"%s is not possible while the job is %s: possible now: %s", decision.Action, state, inWords(state.Actions())), nil)
 	}
 	job, err := contract.ParseJob([]byte(row.Spec))
 	if err != nil {
@@ -384,6 +373,38 @@ func (c *Client) Resolve(ctx context.Context, tenant, jobID string, decision con
 	}
 	return sendDecision(ctx, c, "resolve job "+jobID, job.WorkflowID(), start, decision,
 		func() (contract.ResolutionAnswer, bool, error) { return c.pastResolution(ctx, row, decision) })
+}
+
+// foreseeResolution answers a decision as far as that is known without its job's run: what it was answered before, or that it
+// is not possible. An answer without an id says that it is.
+func (c *Client) foreseeResolution(
+	ctx context.Context, tenant, jobID string, decision contract.Resolution,
+) (*db.ReclaimJob, contract.ResolutionAnswer, error) {
+	none := contract.ResolutionAnswer{}
+	if err := decision.Check(); err != nil {
+		return nil, none, err
+	}
+	row, err := c.getJob(ctx, tenant, jobID)
+	if err != nil {
+		return nil, none, err
+	}
+	if answer, known, err := c.pastResolution(ctx, row, decision); known || err != nil {
+		return row, answer, err
+	}
+	// An open job's run has the last word, since it may be further than the row.
+	if state := contract.JobState(row.State); !state.Open() {
+		return row, none, notPossible(state, decision.Action)
+	}
+	return row, none, nil
+}
+
+// notPossible is the error of a decision that a job in this state cannot take, nil where it can.
+func notPossible(state contract.JobState, action contract.Action) error {
+	if slices.Contains(state.Actions(), action) {
+		return nil
+	}
+	return contract.NewError(contract.CodeBadResolution, contract.RetryNever, fmt.Sprintf(
+		"%s is not possible while the job is %s: possible now: %s", action, state, inWords(state.Actions())), nil)
 }
 
 // sendDecision takes a person's decision to a run, which start starts if there is none, and answers how it went. A run that

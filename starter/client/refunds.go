@@ -260,19 +260,9 @@ func noRefund(tenant, refundID string) error {
 func (c *Client) ResolveRefund(
 	ctx context.Context, tenant, refundID string, decision contract.RefundResolution,
 ) (contract.RefundResolutionAnswer, error) {
-	none := contract.RefundResolutionAnswer{}
-	if err := decision.Check(); err != nil {
-		return none, err
-	}
-	row, err := c.getRefund(ctx, tenant, refundID)
-	if err != nil {
-		return none, err
-	}
-	if answer, known, err := c.pastRefundResolution(ctx, row, decision); known || err != nil {
+	row, answer, err := c.foreseeRefundResolution(ctx, tenant, refundID, decision)
+	if err != nil || answer.ID != "" {
 		return answer, err
-	}
-	if refusal := contract.RefundState(row.ReclaimRefund.State).Refuses(decision.Action); refusal != "" {
-		return none, contract.NewError(contract.CodeBadResolution, contract.RetryNever, refusal, nil)
 	}
 	start := func() client.WithStartWorkflowOperation {
 		return c.temporal.NewWithStartWorkflowOperation(c.RefundStartOptions(refundOf(row)), contract.ChannelRefundWorkflow,
@@ -282,6 +272,26 @@ func (c *Client) ResolveRefund(
 		func() (contract.RefundResolutionAnswer, bool, error) {
 			return c.pastRefundResolution(ctx, row, decision)
 		})
+}
+
+// foreseeRefundResolution answers a decision as far as that is known without its refund's run: what it was answered before, or
+// that it is not possible. An answer without an id says that it is.
+func (c *Client) foreseeRefundResolution(
+	ctx context.Context, tenant, refundID string, decision contract.RefundResolution,
+) (row db.GetRefundRow, answer contract.RefundResolutionAnswer, err error) {
+	if err := decision.Check(); err != nil {
+		return row, answer, err
+	}
+	if row, err = c.getRefund(ctx, tenant, refundID); err != nil {
+		return row, answer, err
+	}
+	if past, known, err := c.pastRefundResolution(ctx, row, decision); known || err != nil {
+		return row, past, err
+	}
+	if refusal := contract.RefundState(row.ReclaimRefund.State).Refuses(decision.Action); refusal != "" {
+		return row, answer, contract.NewError(contract.CodeBadResolution, contract.RetryNever, refusal, nil)
+	}
+	return row, answer, nil
 }
 
 // pastRefundResolution answers a decision whose id was used before.
