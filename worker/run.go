@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 	"go.uber.org/zap"
 
 	"github.com/reclaimhq/reclaim/activities"
@@ -147,7 +148,17 @@ func openDoor(ctx context.Context, address string, door http.Handler, logger *za
 }
 
 func newWorker(temporal client.Client, settings config.Config) sdkworker.Worker {
+	var deployment sdkworker.DeploymentOptions
+	if settings.BuildID != "" {
+		deployment = sdkworker.DeploymentOptions{
+			UseVersioning: true,
+			Version:       sdkworker.WorkerDeploymentVersion{DeploymentName: settings.DeploymentName, BuildID: settings.BuildID},
+			// A dead letter may wait for months: runs move on to the current version, and the ladder keeps what they began with.
+			DefaultVersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+		}
+	}
 	return sdkworker.New(temporal, settings.TaskQueue, sdkworker.Options{
+		DeploymentOptions: deployment,
 		WorkerStopTimeout: stopTimeout,
 		// A money call holds a connection: more of them at once would only wait in the pool with their time running.
 		MaxConcurrentLocalActivityExecutionSize: settings.Connections,

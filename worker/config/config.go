@@ -29,6 +29,9 @@ type Config struct {
 	Listen string
 	// Channels are the payment channels of the file that RECLAIM_CHANNELS names, none where it is unset.
 	Channels []ChannelConfig
+	// DeploymentName and BuildID name the version that this worker is of its deployment; both are empty where the worker is
+	// not versioned.
+	DeploymentName, BuildID string
 	// Temporal is read as the official SDKs read it: TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY,
 	// TEMPORAL_TLS_… and a configuration file with profiles. It encrypts payloads where RECLAIM_CODEC_KEYS is set.
 	Temporal client.Options
@@ -73,6 +76,11 @@ func Load(getenv func(string) string) (Config, error) {
 	c.Listen = getenv("RECLAIM_LISTEN")
 	if _, _, err := net.SplitHostPort(c.Listen); c.Listen != "" && err != nil {
 		mistake("RECLAIM_LISTEN must be host:port, such as 127.0.0.1:8080, not %q", c.Listen)
+	}
+	// The names are those that Temporal's worker controller for Kubernetes sets.
+	c.DeploymentName, c.BuildID = getenv("TEMPORAL_DEPLOYMENT_NAME"), getenv("TEMPORAL_WORKER_BUILD_ID")
+	if (c.DeploymentName == "") != (c.BuildID == "") {
+		mistake("TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID go together: set both for a versioned worker, or neither")
 	}
 	var err error
 	if path := getenv("RECLAIM_CHANNELS"); path != "" {

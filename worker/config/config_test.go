@@ -40,11 +40,14 @@ func TestSettings(t *testing.T) {
 	c, err := load(t, map[string]string{
 		"DATABASE_URL": goodURL, "RECLAIM_MIGRATE_URL": "host=db user=owner dbname=reclaim",
 		"RECLAIM_TASK_QUEUE": "money", "RECLAIM_CONNECTIONS": "32",
+		"TEMPORAL_DEPLOYMENT_NAME": "reclaim", "TEMPORAL_WORKER_BUILD_ID": "7f3a",
 	})
 	require.NoError(t, err)
 	assert.Equal(t, "host=db user=owner dbname=reclaim", c.MigrateURL)
 	assert.Equal(t, "money", c.TaskQueue)
 	assert.Equal(t, 32, c.Connections)
+	assert.Equal(t, "reclaim", c.DeploymentName)
+	assert.Equal(t, "7f3a", c.BuildID)
 	assert.Equal(t, "billing", c.Temporal.Namespace)
 	assert.Equal(t, "temporal.example:7233", c.Temporal.HostPort)
 }
@@ -76,6 +79,8 @@ func TestMistakes(t *testing.T) {
 		"no number":            {"RECLAIM_CONNECTIONS", "many", `RECLAIM_CONNECTIONS must be a whole number from 4 to 1000, not "many"`},
 		"too few connections":  {"RECLAIM_CONNECTIONS", "3", "RECLAIM_CONNECTIONS must be"},
 		"too many connections": {"RECLAIM_CONNECTIONS", "1001", "RECLAIM_CONNECTIONS must be"},
+		"no build":             {"TEMPORAL_DEPLOYMENT_NAME", "reclaim", "TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID go together"},
+		"no deployment":        {"TEMPORAL_WORKER_BUILD_ID", "7f3a", "TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID go together"},
 		"channels":             {"RECLAIM_CHANNELS", "/none/channels.toml", "RECLAIM_CHANNELS: /none/channels.toml: cannot be read"},
 		"keys":                 {"RECLAIM_CODEC_KEYS", "/none/keys", "RECLAIM_CODEC_KEYS: /none/keys: cannot be read"},
 	} {
