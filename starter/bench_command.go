@@ -236,5 +236,6 @@ func benchTable(w io.Writer, r bench.JobsReport) {
 	_, _ = fmt.Fprintf(table, "start to charged, ms\t%s\n", quantilesInWords(r.StartToCharged))
 	_, _ = fmt.Fprintf(table, "start to delivered, ms\t%s\n", quantilesInWords(r.StartToDelivered))
 	_, _ = fmt.Fprintf(table, "history of a job\t%d events at most, %d bytes on average\n", r.EventsPerJob, r.BytesPerJob)
+	_, _ = fmt.Fprintf(table, "database growth\t%d bytes a job\n", r.DatabaseBytesPerJob)
 	_ = table.Flush()
 }

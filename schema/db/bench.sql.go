@@ -85,3 +85,15 @@ func (q *Queries) FillAccount(ctx context.Context, arg FillAccountParams) error 
 	_, err := q.db.Exec(ctx, fillAccount, arg.TenantID, arg.AccountID, arg.Entries)
 	return err
 }
+
+const jobBytes = `-- name: JobBytes :one
+SELECT (pg_total_relation_size('reclaim.jobs') + pg_total_relation_size('reclaim.ledger_entries'))::bigint
+`
+
+// How much disk space jobs and ledger entries take, indexes included. For measuring only.
+func (q *Queries) JobBytes(ctx context.Context) (int64, error) {
+	row := q.db.QueryRow(ctx, jobBytes)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}

@@ -23,3 +23,7 @@ WHERE tenant_id = @tenant_id AND kind = 'start_job' AND starts_with(subject_id, 
 -- How many jobs with the prefix are delivered. For measuring only.
 SELECT count(*) FROM reclaim.jobs
 WHERE tenant_id = @tenant_id AND starts_with(job_id, @prefix::text) AND delivered_at IS NOT NULL;
+
+-- name: JobBytes :one
+-- How much disk space jobs and ledger entries take, indexes included. For measuring only.
+SELECT (pg_total_relation_size('reclaim.jobs') + pg_total_relation_size('reclaim.ledger_entries'))::bigint;

@@ -73,6 +73,8 @@ type JobsReport struct {
 	// EventsPerJob is the most events that a job's history had, BytesPerJob the mean size.
 	EventsPerJob int64 `json:"eventsPerJob"`
 	BytesPerJob  int64 `json:"bytesPerJob"`
+	// DatabaseBytesPerJob is how much a job made the database's tables and indexes grow.
+	DatabaseBytesPerJob int64 `json:"databaseBytesPerJob"`
 }
 
 const (
@@ -126,6 +128,10 @@ func Jobs(ctx context.Context, system System, o Options) (JobsReport, error) {
 		}
 	}
 	b.charged, b.delivered, b.ids = nil, nil, nil
+	before, err := b.Store.JobBytes(ctx)
+	if err != nil {
+		return JobsReport{}, fmt.Errorf("measure the tables: %w", err)
+	}
 	for i := range o.Blocks {
 		size := (o.Jobs*(i+1))/o.Blocks - (o.Jobs*i)/o.Blocks
 		// Turns change order from block to block, so that neither kind always runs on the warmer machine.
@@ -153,6 +159,11 @@ func Jobs(ctx context.Context, system System, o Options) (JobsReport, error) {
 		Ratio:          plainTime.Seconds() / jobTime.Seconds(),
 		StartToCharged: quantiles(b.charged), StartToDelivered: quantiles(b.delivered),
 	}
+	after, err := b.Store.JobBytes(ctx)
+	if err != nil {
+		return JobsReport{}, fmt.Errorf("measure the tables: %w", err)
+	}
+	report.DatabaseBytesPerJob = (after - before) / int64(o.Jobs)
 	report.EventsPerJob, report.BytesPerJob, err = b.historySizes(ctx)
 	return report, err
 }
