@@ -160,7 +160,8 @@ func TestTheApplicationCannotDoWhatNoGuardDoes(t *testing.T) {
 		"UPDATE reclaim.schema_migrations SET version_id = 0", "DELETE FROM reclaim.schema_migrations",
 		"INSERT INTO reclaim.schema_migrations (version_id, is_applied) VALUES (99, true)",
 		"ALTER TABLE reclaim.ledger_entries DISABLE TRIGGER ALL", "ALTER TABLE reclaim.ledger_entries DISABLE TRIGGER append_only",
-		"DROP TRIGGER append_only ON reclaim.ledger_entries", "ALTER TABLE reclaim.jobs DROP CONSTRAINT jobs_check3",
+		"DROP TRIGGER append_only ON reclaim.ledger_entries", "ALTER TABLE reclaim.jobs DROP CONSTRAINT jobs_state_check",
+		"ALTER DOMAIN reclaim.cost DROP CONSTRAINT cost_check", "DROP DOMAIN reclaim.cost CASCADE",
 		"DROP TABLE reclaim.resolutions", "DROP SCHEMA reclaim CASCADE", "DROP FUNCTION reclaim.refuse_change CASCADE",
 		`CREATE OR REPLACE FUNCTION reclaim.refuse_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'`,
 		"CREATE TABLE reclaim.mine (n int)", "SET session_replication_role = replica",
@@ -214,8 +215,8 @@ func TestL83_ABalanceWrittenPastTheGuardsIsRefusedOrShows(t *testing.T) {
 	_, err := app.Exec(t.Context(), "INSERT INTO reclaim.accounts (tenant_id, account_id, asset) VALUES ('acme', 'new', 'CREDIT')")
 	require.NoError(t, err)
 	for _, test := range []struct{ sql, constraint string }{
-		{"UPDATE reclaim.accounts SET balance = 1000 WHERE account_id = 'new'", "accounts_check"},
-		{"UPDATE reclaim.accounts SET seq = 0 WHERE account_id = 'team'", "accounts_check"},
+		{"UPDATE reclaim.accounts SET balance = 1000 WHERE account_id = 'new'", "accounts_seq_check"},
+		{"UPDATE reclaim.accounts SET seq = 0 WHERE account_id = 'team'", "accounts_seq_check"},
 		{"UPDATE reclaim.accounts SET seq = -1, balance = 0 WHERE account_id = 'team'", "accounts_seq_check"},
 		{"UPDATE reclaim.accounts SET balance = 1000 WHERE account_id = 'team'", ""},
 		{"UPDATE reclaim.accounts SET balance = 1000, seq = 3 WHERE account_id = 'team'", ""},

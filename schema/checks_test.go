@@ -11,7 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/reclaimhq/reclaim/schema"
+	"github.com/reclaimhq/reclaim/schema/db"
 )
+
+const codeCheck = "23514"
 
 // constraintOf gives the constraint or index that an error names, "" where there is none.
 func constraintOf(err error) string {
@@ -112,8 +117,8 @@ func rowCases() []rowCase {
 		{"accounts", "", nil},
 		{"accounts", "", cells{"balance": "-5", "seq": "1"}},
 		{"accounts", "", cells{"balance": "0", "seq": "2"}},
-		{"accounts", "accounts_check", cells{"balance": "5"}},
-		{"accounts", "accounts_check", cells{"balance": "-5"}},
+		{"accounts", "accounts_seq_check", cells{"balance": "5"}},
+		{"accounts", "accounts_seq_check", cells{"balance": "-5"}},
 		{"accounts", "accounts_seq_check", cells{"seq": "-1"}},
 		{"accounts", "accounts_pkey", cells{"account_id": "'team'"}},
 		{"accounts", "", cells{"account_id": "'team'", "tenant_id": "'globex'"}},
@@ -124,57 +129,65 @@ func rowCases() []rowCase {
 		{"jobs", "jobs_tenant_id_account_id_fkey", cells{"tenant_id": "'globex'"}},
 		{"jobs", "", cells{"cost": "0"}},
 		{"jobs", "", cells{"cost": "9007199254740991"}},
-		{"jobs", "jobs_cost_check", cells{"cost": "-1"}},
-		{"jobs", "jobs_cost_check", cells{"cost": "9007199254740992"}},
-		{"jobs", "jobs_fingerprint_check", cells{"fingerprint": "''"}},
-		{"jobs", "jobs_state_check", cells{"state": "'declined'", "is_refunded": "true", "refunded_at": "now()"}},
+		{"jobs", "cost_check", cells{"cost": "-1"}},
+		{"jobs", "cost_check", cells{"cost": "9007199254740992"}},
+		{"jobs", "fingerprint_check", cells{"fingerprint": "''"}},
+		{"jobs", "jobs_state_check", and(refunded, cells{"state": "'declined'"})},
+		{"jobs", "jobs_state_check", cells{"state": "'declined'"}},
 		{"jobs", "", refunded},
-		{"jobs", "jobs_check", cells{"is_refunded": "true"}},
-		{"jobs", "jobs_check", cells{"refunded_at": "now()"}},
+		{"jobs", "jobs_instants_check", cells{"is_refunded": "true"}},
+		{"jobs", "jobs_instants_check", cells{"refunded_at": "now()"}},
 		{"jobs", "", and(delivered, refunded, reclaimed)},
-		{"jobs", "jobs_check1", and(delivered, refunded, cells{"is_reclaimed": "true"})},
-		{"jobs", "jobs_check1", cells{"reclaimed_at": "now()"}},
+		{"jobs", "jobs_instants_check", and(delivered, refunded, cells{"is_reclaimed": "true"})},
+		{"jobs", "jobs_instants_check", cells{"reclaimed_at": "now()"}},
 		{"jobs", "", delivered},
-		{"jobs", "jobs_check2", cells{"state": "'succeeded'"}},
-		{"jobs", "jobs_check2", cells{"delivered_at": "now()"}},
-		{"jobs", "jobs_check3", and(delivered, refunded)},
-		{"jobs", "jobs_check3", and(delivered, reclaimed)},
-		{"jobs", "jobs_check3", and(refunded, reclaimed)},
-		{"jobs", "jobs_check3", reclaimed},
+		{"jobs", "jobs_state_check", cells{"state": "'succeeded'"}},
+		{"jobs", "jobs_state_check", cells{"delivered_at": "now()"}},
+		{"jobs", "jobs_state_check", and(delivered, refunded)},
+		{"jobs", "jobs_state_check", and(delivered, reclaimed)},
+		{"jobs", "jobs_state_check", and(refunded, reclaimed)},
+		{"jobs", "jobs_state_check", reclaimed},
 		{"jobs", "", and(delivered, cells{"output": "'{}'"})},
-		{"jobs", "jobs_check5", cells{"output": "'{}'"}},
-		{"jobs", "jobs_check5", and(refunded, cells{"state": "'failed'", "output": "'{}'"})},
+		{"jobs", "jobs_state_check", cells{"output": "'{}'"}},
+		{"jobs", "jobs_state_check", and(refunded, cells{"state": "'failed'", "output": "'{}'"})},
 		{"jobs", "", and(delivered, cells{"output": bytes(65536)})},
-		{"jobs", "jobs_output_check", and(delivered, cells{"output": bytes(65537)})},
+		{"jobs", "document_check", and(delivered, cells{"output": bytes(65537)})},
 		{"jobs", "", cells{"spec": bytes(65536)}},
-		{"jobs", "jobs_spec_check", cells{"spec": bytes(65537)}},
+		{"jobs", "document_check", cells{"spec": bytes(65537)}},
 		{"jobs", "", cells{"last_error": bytes(2000), "reason": bytes(2000)}},
-		{"jobs", "jobs_last_error_check", cells{"last_error": bytes(2001)}},
-		{"jobs", "jobs_reason_check", cells{"reason": "repeat('é', 1001)"}},
+		{"jobs", "note_check", cells{"last_error": bytes(2001)}},
+		{"jobs", "note_check", cells{"reason": "repeat('é', 1001)"}},
 		{"jobs", "", cells{"attempts": "3", "granted": "2", "key_attempt": "4"}},
-		{"jobs", "jobs_attempts_check", cells{"attempts": "-1"}},
-		{"jobs", "jobs_granted_check", cells{"granted": "-1"}},
-		{"jobs", "jobs_key_attempt_check", cells{"key_attempt": "0"}},
+		{"jobs", "attempt_count_check", cells{"attempts": "-1"}},
+		{"jobs", "attempt_count_check", cells{"granted": "-1"}},
+		{"jobs", "attempt_number_check", cells{"key_attempt": "0"}},
 
 		{"ledger_entries", "ledger_entries_pkey", cells{"seq": "2"}},
 		{"ledger_entries", "ledger_entries_seq_check", cells{"seq": "0"}},
 		{"ledger_entries", "ledger_entries_type_check", cells{"type": "'gift'", "amount": "-5"}},
-		{"ledger_entries", "ledger_entries_amount_check", cells{"type": "'adjust'", "amount": "0"}},
-		{"ledger_entries", "ledger_entries_reason_check", cells{"reason": "''"}},
-		{"ledger_entries", "ledger_entries_reason_check", cells{"reason": bytes(2001)}},
+		{"ledger_entries", "ledger_entries_type_check", cells{"type": "'gift'", "amount": "5"}},
+		{"ledger_entries", "ledger_entries_type_check", cells{"type": "'gift'", "amount": "-5", "balance_after": "-1"}},
+		{"ledger_entries", "ledger_entries_type_check", cells{"type": "'adjust'", "amount": "0"}},
+		{"ledger_entries", "ledger_entries_type_check", cells{"type": "'adjust'", "amount": "0", "balance_after": "-1"}},
+		{"ledger_entries", "entry_reason_check", cells{"reason": "''"}},
+		{"ledger_entries", "entry_reason_check", cells{"reason": bytes(2001)}},
 		{"ledger_entries", "", cells{"reason": bytes(2000)}},
 		{"ledger_entries", "ledger_entries_tenant_id_account_id_fkey", cells{"account_id": "'nobody'"}},
 		{"ledger_entries", "ledger_entries_tenant_id_job_id_fkey", cells{"type": "'refund'", "job_id": "'nothing'"}},
 		{"ledger_entries", "ledger_entries_job", cells{"type": "'charge'", "amount": "-40", "job_id": "'job'"}},
-		{"ledger_entries", "ledger_entries_check3", cells{"job_id": "'job'"}},
-		{"ledger_entries", "ledger_entries_check3", cells{"type": "'adjust'", "job_id": "'job'"}},
+		{"ledger_entries", "ledger_entries_subject_check", cells{"job_id": "'job'"}},
+		{"ledger_entries", "ledger_entries_subject_check", cells{"type": "'adjust'", "job_id": "'job'"}},
+		{"ledger_entries", "ledger_entries_subject_check", cells{"type": "'adjust'", "refund_id": "'refund'"}},
 		{"ledger_entries", "", cells{"type": "'adjust'", "amount": "-100", "balance_after": "-40"}},
 	}
 	for state, positive := range map[string]bool{"running": true, "dead_letter": false, "failed": false, "canceled": false, "written_off": false} {
 		cell := cells{"state": "'" + state + "'"}
-		cases = append(cases, rowCase{"jobs", "", and(cell, refunded)})
+		cases = append(cases, rowCase{"jobs", "", and(cell, refunded)},
+			rowCase{"jobs", "jobs_state_check", and(cell, refunded, reclaimed)},
+			rowCase{"jobs", "jobs_state_check", and(cell, refunded, cells{"delivered_at": "now()"})},
+			rowCase{"jobs", "jobs_state_check", and(cell, refunded, cells{"output": "'{}'"})})
 		if !positive {
-			cases = append(cases, rowCase{"jobs", "jobs_check4", cell})
+			cases = append(cases, rowCase{"jobs", "jobs_state_check", cell})
 		}
 	}
 	// Each type of entry: its sign, what it belongs to, and whether it may leave a debt.
@@ -199,25 +212,25 @@ func rowCases() []rowCase {
 			cases = append(cases, rowCase{"ledger_entries", "", entry})
 		}
 		wrongSign := map[bool]string{true: "-5", false: "5"}[of.positive]
-		cases = append(cases, rowCase{"ledger_entries", "ledger_entries_check", and(entry, cells{"amount": wrongSign})})
+		cases = append(cases, rowCase{"ledger_entries", "ledger_entries_type_check", and(entry, cells{"amount": wrongSign})})
 		debt := rowCase{"ledger_entries", "", and(entry, cells{"balance_after": "-1"})}
 		if !of.debts {
-			debt.constraint = "ledger_entries_check1"
+			debt.constraint = "ledger_entries_type_check"
 		}
 		cases = append(cases, debt)
 		switch {
 		case of.belongs["refund_id"] != "":
 			cases = append(cases,
-				rowCase{"ledger_entries", "ledger_entries_check4", and(entry, cells{"refund_id": "NULL"})},
+				rowCase{"ledger_entries", "ledger_entries_subject_check", and(entry, cells{"refund_id": "NULL"})},
 				rowCase{"ledger_entries", "ledger_entries_tenant_id_refund_id_fkey", and(entry, cells{"refund_id": "'nothing'"})},
 				rowCase{"ledger_entries", "ledger_entries_tenant_id_order_id_fkey", and(entry, cells{"order_id": "'nothing'"})},
 				rowCase{"ledger_entries", "ledger_entries_tenant_id_job_id_fkey", and(entry, cells{"job_id": "'nothing'"})})
 		case of.belongs["job_id"] != "":
 			cases = append(cases,
-				rowCase{"ledger_entries", "ledger_entries_check2", and(entry, cells{"job_id": "NULL"})},
-				rowCase{"ledger_entries", "ledger_entries_check4", and(entry, cells{"refund_id": "'refund'"})})
+				rowCase{"ledger_entries", "ledger_entries_subject_check", and(entry, cells{"job_id": "NULL"})},
+				rowCase{"ledger_entries", "ledger_entries_subject_check", and(entry, cells{"refund_id": "'refund'"})})
 		default:
-			cases = append(cases, rowCase{"ledger_entries", "ledger_entries_check3", and(entry, cells{"refund_id": "'refund'"})})
+			cases = append(cases, rowCase{"ledger_entries", "ledger_entries_subject_check", and(entry, cells{"refund_id": "'refund'"})})
 		}
 	}
 	for kind := range strings.FieldsSeq("attempt_failed attempt_unknown probe_answered outcome_recorded cancel_requested dead_letter closed message_refused " +
@@ -410,13 +423,15 @@ func rowCases() []rowCase {
 		}
 	}
 	// L77: ids are plain.
-	for _, of := range []struct{ table, column string }{
-		{"accounts", "tenant_id"}, {"accounts", "account_id"}, {"accounts", "asset"}, {"jobs", "job_id"}, {"resolutions", "resolution_id"},
-		{"orders", "order_id"}, {"orders", "channel"},
+	for _, of := range []struct{ table, column, constraint string }{
+		{"accounts", "tenant_id", "tenant_id_check"}, {"accounts", "account_id", "plain_id_check"},
+		{"accounts", "asset", "plain_id_check"}, {"jobs", "job_id", "plain_id_check"},
+		{"resolutions", "resolution_id", "resolutions_resolution_id_check"}, {"orders", "order_id", "orders_order_id_check"},
+		{"orders", "channel", "orders_channel_check"},
 	} {
 		cases = append(cases, rowCase{of.table, "", cells{of.column: "'aZ09._:-'"}}, rowCase{of.table, "", cells{of.column: bytes(100)}})
 		for _, id := range []string{"''", bytes(101), "'a b'", "E'a\\n'", "'é'", "'🎬'", "'a/b'", `'a\b'`, "'a''b'"} {
-			cases = append(cases, rowCase{of.table, of.table + "_" + of.column + "_check", cells{of.column: id}})
+			cases = append(cases, rowCase{of.table, of.constraint, cells{of.column: id}})
 		}
 	}
 	return cases
@@ -442,7 +457,13 @@ func TestEveryImpossibleRowIsRefusedByItsConstraint(t *testing.T) {
 		if test.constraint == "" {
 			assert.NoError(t, err, sql)
 		}
+		if strings.HasSuffix(test.constraint, "_check") {
+			assert.Equal(t, codeCheck, codeOf(err), sql)
+		}
 		met[test.constraint] = true
+		for column := range test.change {
+			met[test.table+"."+column+" "+test.constraint] = true
+		}
 	}
 	twice := "INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, %s_id, reason) " +
 		"VALUES ('acme', 'team', 3, '%[2]s', %[3]d, 9, '%[4]s', 'r'), ('acme', 'team', 4, '%[2]s', %[3]d, 9, '%[4]s', 'r')"
@@ -463,6 +484,70 @@ func TestEveryImpossibleRowIsRefusedByItsConstraint(t *testing.T) {
 			assert.True(t, met[name], "no row comes up against %s", name)
 		}
 	}
+	// A domain's rule is every column's that has it.
+	rules := lines(t, admin, `SELECT format('%s.%s %s', relname, attname, conname) FROM pg_constraint
+		JOIN pg_attribute ON atttypid = contypid JOIN pg_class ON pg_class.oid = attrelid
+		WHERE connamespace = 'reclaim'::regnamespace AND contypid <> 0 AND relkind = 'r'`)
+	require.NotEmpty(t, rules)
+	for _, rule := range rules {
+		assert.True(t, met[rule], "no row comes up against %s", rule)
+	}
+	assert.Equal(t, []string{"0"}, lines(t, admin, `SELECT count(*)::text FROM pg_constraint
+		WHERE connamespace = 'reclaim'::regnamespace AND NOT convalidated`))
+}
+
+// An update assigns what it computes, and a CTE hands values on: they are held to the rule where they are stored.
+func TestWhatAStatementComputesIsHeldToItsColumnsRule(t *testing.T) {
+	t.Parallel()
+	database, admin := filled(t)
+	before := contents(t, admin)
+	app := openStore(t, database.AppURL, schema.Options{})
+	for _, test := range []struct{ sql, constraint string }{
+		{"UPDATE reclaim.jobs SET attempts = attempts - 1", "attempt_count_check"},
+		{"UPDATE reclaim.jobs SET granted = least(granted, -1)", "attempt_count_check"},
+		{"UPDATE reclaim.jobs SET key_attempt = key_attempt - 1", "attempt_number_check"},
+		{"UPDATE reclaim.jobs SET reason = CASE WHEN attempts = 0 THEN repeat('x', 2001) ELSE reason END", "note_check"},
+		{"WITH said AS (SELECT repeat('x', 2001) AS x) UPDATE reclaim.jobs SET last_error = x FROM said", "note_check"},
+		{"UPDATE reclaim.jobs SET state = 'succeeded', delivered_at = now(), output = repeat(spec, 40000)", "document_check"},
+		{"UPDATE reclaim.jobs SET state = lower('DONE')", "jobs_state_check"},
+		{"UPDATE reclaim.accounts SET seq = seq - 3", "accounts_seq_check"},
+		{`WITH moved AS (UPDATE reclaim.accounts SET balance = balance - 100, seq = seq + 1 RETURNING *)
+			INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, job_id, reason)
+			SELECT tenant_id, account_id, seq, 'payout', -100, balance, NULL, 'r' FROM moved`, "ledger_entries_subject_check"},
+		{`WITH moved AS (UPDATE reclaim.accounts SET balance = balance - 100, seq = seq + 1 RETURNING *)
+			INSERT INTO reclaim.ledger_entries (tenant_id, account_id, seq, type, amount, balance_after, refund_id, reason)
+			SELECT tenant_id, account_id, seq, 'payout', -100, balance, 'refund', 'r' FROM moved`, "ledger_entries_type_check"},
+	} {
+		_, err := app.Pool.Exec(t.Context(), test.sql)
+		assert.Equal(t, test.constraint, constraintOf(err), "%s: %v", test.sql, err)
+		assert.Equal(t, codeCheck, codeOf(err), test.sql)
+	}
+	charge := func(change func(*db.ChargeJobParams)) error {
+		params := db.ChargeJobParams{
+			TenantID: "acme", JobID: "guarded", AccountID: "team", Cost: 1, Fingerprint: "f", Spec: "{}", Reason: "r",
+			NotAfter: app.NotAfter(),
+		}
+		change(&params)
+		_, err := app.ChargeJob(t.Context(), params)
+		return err
+	}
+	for constraint, change := range map[string]func(*db.ChargeJobParams){
+		"cost_check":         func(p *db.ChargeJobParams) { p.Cost = -1 },
+		"plain_id_check":     func(p *db.ChargeJobParams) { p.JobID = "a b" },
+		"fingerprint_check":  func(p *db.ChargeJobParams) { p.Fingerprint = "" },
+		"document_check":     func(p *db.ChargeJobParams) { p.Spec = strings.Repeat("x", 65537) },
+		"entry_reason_check": func(p *db.ChargeJobParams) { p.Reason = "" },
+	} {
+		err := charge(change)
+		assert.Equal(t, constraint, constraintOf(err), "%v", err)
+		failure, ok := errors.AsType[*schema.Failure](schema.Classify("charge", err))
+		if assert.True(t, ok, constraint) {
+			assert.Equal(t, schema.ErrorBroken, failure.Type)
+			assert.False(t, failure.Retryable)
+		}
+	}
+	assert.Equal(t, before, contents(t, admin))
+	require.NoError(t, charge(func(*db.ChargeJobParams) {}))
 }
 
 func TestNothingThatMattersIsNull(t *testing.T) {

@@ -62,9 +62,10 @@ func (l *ledger) tamper(sql string) {
 	_, err = connection.Exec(l.ctx, `
 		SET session_replication_role = replica;
 		DO $$ DECLARE c record; BEGIN
-			FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint
-				WHERE contype = 'c' AND connamespace = 'reclaim'::regnamespace LOOP
-				EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname);
+			FOR c IN SELECT conname, CASE WHEN contypid = 0 THEN 'TABLE ' || conrelid::regclass
+					ELSE 'DOMAIN ' || contypid::regtype END AS holder
+				FROM pg_constraint WHERE contype = 'c' AND connamespace = 'reclaim'::regnamespace LOOP
+				EXECUTE format('ALTER %s DROP CONSTRAINT %I', c.holder, c.conname);
 			END LOOP;
 		END $$;
 		DROP INDEX IF EXISTS reclaim.ledger_entries_job;`)
