@@ -54,6 +54,8 @@ func readEnvironment(getenv func(string) string) (environment, error) {
 	if err := codec.ApplyFile(&e.temporal, getenv(codec.KeysVariable)); err != nil {
 		mistakes = append(mistakes, err)
 	}
+	// Requests are small: packing them takes more of both sides' processors than it saves of the network.
+	e.temporal.ConnectionOptions.GrpcCompression = &temporalclient.GrpcCompressionNone{}
 	// What the SDK logs, the verb's error says.
 	e.temporal.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	return e, errors.Join(mistakes...)
