@@ -133,6 +133,7 @@ func doorTable(w io.Writer, r bench.DoorReport) {
 		offered = fmt.Sprint(r.OfferedReadsPerSecond)
 	}
 	line(w, "GET job/s", fmt.Sprintf("%.0f by %d clients, offered %s", r.ReadsPerSecond, r.Clients, offered))
+	line(w, "door's processor, ms", fmt.Sprintf("%.3f a read", r.DoorReadMillis))
 	line(w, "jobs/s meanwhile", fmt.Sprintf("%.1f ended, offered %d", r.JobsPerSecond, r.OfferedJobsPerSecond))
 	line(w, "GET job, ms", quantilesInWords(r.ReadMillis))
 	line(w, "statement", fmt.Sprintf("%d entries, %.0f MB in %.1f s", r.StatementEntries, float64(r.StatementBytes)/1e6, r.StatementSeconds))

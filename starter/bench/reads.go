@@ -17,6 +17,10 @@ import (
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
+// linesOfClient is how many connections a client has where reads are due at their moments: while some wait for answers,
+// others are there for what is due.
+const linesOfClient = 4
+
 // reads reads jobs from all clients while others are started at a steady rate and run. Both loads are open: each read and
 // each job has its own moment, whatever became of those before, and a read's time counts from that moment.
 func (d *doorRun) reads(ctx context.Context, report *DoorReport) error {
@@ -30,6 +34,9 @@ func (d *doorRun) reads(ctx context.Context, report *DoorReport) error {
 		<-time.After(10 * time.Millisecond)
 	}
 	lines := make([]*line, d.o.Clients)
+	if d.o.ReadsPerSecond > 0 {
+		lines = make([]*line, d.o.Clients*linesOfClient)
+	}
 	for i := range lines {
 		var err error
 		if lines[i], err = d.connect(ctx, i); err != nil {
@@ -37,9 +44,14 @@ func (d *doorRun) reads(ctx context.Context, report *DoorReport) error {
 		}
 		defer lines[i].close()
 	}
+	const processor = "process_cpu_seconds_total"
+	spentBefore, err := d.metric(ctx, processor)
+	if err != nil {
+		return err
+	}
 	before, began := ended.Load(), time.Now()
 	var next atomic.Int64
-	times := make([][]time.Duration, d.o.Clients)
+	times := make([][]time.Duration, len(lines))
 	var readers sync.WaitGroup
 	for i, line := range lines {
 		readers.Go(func() {
@@ -65,7 +77,12 @@ func (d *doorRun) reads(ctx context.Context, report *DoorReport) error {
 	report.JobsPerSecond = float64(ended.Load()-before) / spent.Seconds()
 	all := slices.Concat(times...)
 	report.ReadsPerSecond, report.ReadMillis = float64(len(all))/spent.Seconds(), quantiles(all)
-	return context.Cause(ctx)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	spentAfter, err := d.metric(ctx, processor)
+	report.DoorReadMillis = (spentAfter - spentBefore) * 1000 / float64(max(len(all), 1))
+	return err
 }
 
 // jobsBeside starts jobs, each at its own moment, and counts those that have ended, until stop is called, which waits for the
@@ -126,7 +143,7 @@ func (d *doorRun) connect(ctx context.Context, number int) (*line, error) {
 	return &line{
 		conn: conn, in: bufio.NewReader(conn), proof: []byte(`"jobId":"` + job + `"`),
 		request: fmt.Appendf(nil, "GET /v1/jobs/%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nAccept: application/json\r\n\r\n",
-			job, door.Host, d.keys[number].Secret),
+			job, door.Host, d.keys[number%len(d.keys)].Secret),
 	}, nil
 }
 
