@@ -158,6 +158,7 @@ func (l *line) read() error {
 	if err != nil {
 		return fmt.Errorf("read the door's answer: %w", err)
 	}
+	defer func() { _ = answer.Body.Close() }()
 	l.body.Reset()
 	if _, err := io.Copy(&l.body, answer.Body); err != nil {
 		return fmt.Errorf("read the door's answer: %w", err)
