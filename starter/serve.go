@@ -7,11 +7,8 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/reclaimhq/reclaim/starter/api"
+	"github.com/spf13/cobra"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -23,7 +20,7 @@ func (a *app) serveCommand() *cobra.Command {
 
 Beside the variables that every verb reads: RECLAIM_LISTEN is where to listen (default ` + listenDefault + `), RECLAIM_CONNECTIONS
 how many database connections to hold (default ` + strconv.Itoa(connectionsDefault) + `), and RECLAIM_NOTICES_URL the address of a worker's own
-RECLAIM_LISTEN, to which payment channels' notices are handed on.
+RECLAIM_LISTEN, to which payment channels' notices are handed on. GOGC is Go's own, and 400 where it is not set.
 
 /healthz, /readyz, /metrics and /docs ask for no key: let only /v1/ through to the outside.`,
 		Args: nothing,
@@ -56,8 +53,9 @@ RECLAIM_LISTEN, to which payment channels' notices are handed on.
 		if err := errors.Join(mistakes...); err != nil {
 			return usagef("the environment has mistakes:\n%w", err)
 		}
-		o.Logger = newLogger()
-		defer func() { _ = o.Logger.Sync() }()
+		logger, stop := api.NewLogger()
+		defer func() { _ = stop() }()
+		o.Logger = logger
 		return api.Run(cmd.Context(), o)
 	}
 	return command
@@ -77,12 +75,4 @@ func connections(text string) (int, error) {
 		return 0, fmt.Errorf("RECLAIM_CONNECTIONS must be a whole number from 1 to 1000, not %q", text)
 	}
 	return n, nil
-}
-
-// newLogger returns the server's logger: JSON lines on standard error, none left out.
-func newLogger() *zap.Logger {
-	settings := zap.NewProductionConfig()
-	settings.EncoderConfig.TimeKey, settings.EncoderConfig.EncodeTime = "time", zapcore.ISO8601TimeEncoder
-	settings.Sampling, settings.DisableCaller = nil, true
-	return zap.Must(settings.Build())
 }

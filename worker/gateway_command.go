@@ -18,8 +18,8 @@ func gatewayCommand() *cobra.Command {
 			if err != nil {
 				return environmentError(err)
 			}
-			logger := config.NewLogger()
-			defer func() { _ = logger.Sync() }()
+			logger, stop := api.NewLogger()
+			defer func() { _ = stop() }()
 			options := settings.Temporal
 			options.Logger = config.SDKLogger(logger)
 			return api.Run(cmd.Context(), api.RunOptions{

@@ -96,61 +96,6 @@ func (q *Queries) GetJobSpec(ctx context.Context, arg GetJobSpecParams) (string,
 	return spec, err
 }
 
-const getJobs = `-- name: GetJobs :many
-SELECT job.tenant_id, job.job_id, job.account_id, job.cost, job.fingerprint, job.state, job.is_refunded, job.refunded_at, job.is_reclaimed, job.reclaimed_at, job.delivered_at, job.attempts, job.granted, job.key_attempt, job.cancel_requested, job.last_error, job.reason, job.output, job.spec, job.created_at, job.updated_at FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS job_id) AS wanted
-CROSS JOIN LATERAL (
-    SELECT tenant_id, job_id, account_id, cost, fingerprint, state, is_refunded, refunded_at, is_reclaimed, reclaimed_at, delivered_at, attempts, granted, key_attempt, cancel_requested, last_error, reason, output, spec, created_at, updated_at FROM reclaim.jobs WHERE jobs.tenant_id = wanted.tenant_id AND jobs.job_id = wanted.job_id LIMIT 1
-) AS job
-`
-
-type GetJobsParams struct {
-	TenantIds []string
-	JobIds    []string
-}
-
-// Reads several jobs, of any tenants. The limit keeps the planner from joining the whole table while that is small.
-func (q *Queries) GetJobs(ctx context.Context, arg GetJobsParams) ([]ReclaimJob, error) {
-	rows, err := q.db.Query(ctx, getJobs, arg.TenantIds, arg.JobIds)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ReclaimJob
-	for rows.Next() {
-		var i ReclaimJob
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.JobID,
-			&i.AccountID,
-			&i.Cost,
-			&i.Fingerprint,
-			&i.State,
-			&i.IsRefunded,
-			&i.RefundedAt,
-			&i.IsReclaimed,
-			&i.ReclaimedAt,
-			&i.DeliveredAt,
-			&i.Attempts,
-			&i.Granted,
-			&i.KeyAttempt,
-			&i.CancelRequested,
-			&i.LastError,
-			&i.Reason,
-			&i.Output,
-			&i.Spec,
-			&i.CreatedAt,
-			&i.UpdatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listJobEntries = `-- name: ListJobEntries :many
 SELECT tenant_id, account_id, seq, type, amount, balance_after, job_id, order_id, refund_id, reason, created_at FROM reclaim.ledger_entries
 WHERE tenant_id = $1 AND job_id = $2 AND type IN ('charge', 'refund', 'reclaim')

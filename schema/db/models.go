@@ -17,16 +17,6 @@ type ReclaimAccount struct {
 	CreatedAt time.Time
 }
 
-type ReclaimApiKey struct {
-	KeyID      string
-	TenantID   string
-	Actor      string
-	Scopes     []string
-	SecretHash []byte
-	CreatedAt  time.Time
-	RevokedAt  *time.Time
-}
-
 type ReclaimIssue struct {
 	TenantID    string
 	IssueID     string

@@ -30,10 +30,3 @@ LIMIT @page_size;
 
 -- name: DatabaseClock :one
 SELECT clock_timestamp()::timestamptz AS now;
-
--- name: GetJobs :many
--- Reads several jobs, of any tenants. The limit keeps the planner from joining the whole table while that is small.
-SELECT job.* FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@job_ids::text[]) AS job_id) AS wanted
-CROSS JOIN LATERAL (
-    SELECT * FROM reclaim.jobs WHERE jobs.tenant_id = wanted.tenant_id AND jobs.job_id = wanted.job_id LIMIT 1
-) AS job;

@@ -19,6 +19,9 @@ const version = "1.0.0"
 // scopeOf names the right that an operation needs among its metadata.
 const scopeOf = "reclaim-scope"
 
+// readsJob names, among its metadata, whether an operation begins with reading the job of its path.
+const readsJob = "reclaim-reads-job"
+
 // description is what the routes are described in.
 func description() huma.Config {
 	config := huma.DefaultConfig("Reclaim", version)
@@ -48,7 +51,8 @@ func description() huma.Config {
 func (r route) operation() huma.Operation {
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag}, DefaultStatus: r.status,
-		Security: []map[string][]string{{"key": {}}}, Metadata: map[string]any{scopeOf: contract.Scope(r.scope)},
+		Security:    []map[string][]string{{"key": {}}},
+		Metadata:    map[string]any{scopeOf: contract.Scope(r.scope), readsJob: r.readsJob},
 		Description: "Needs the scope `" + r.scope + "`.",
 		Errors:      append([]int{400, 401, 403, 429, 503}, r.errors...),
 	}

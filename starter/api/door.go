@@ -127,6 +127,8 @@ func (d *Door) Serve(ctx context.Context, server *http.Server, listen func() err
 type route struct {
 	id, method, path, summary, tag string
 	scope                          string
+	// readsJob has the job that the path names read together with the key; see jobAsked.
+	readsJob bool
 	// body is an example value of the request's body, nil for none; bodyOptional lets it be left out.
 	body         any
 	bodyOptional bool

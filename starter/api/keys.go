@@ -17,6 +17,8 @@ import (
 type caller struct {
 	key    client.Key
 	bearer string
+	// job reads the job that the request is for; nil where its route does not begin with that.
+	job func(context.Context) (client.Job, error)
 	// request is the request's own context, without a limit of time.
 	request context.Context
 }
@@ -46,11 +48,10 @@ func bearerOf(r *http.Request) string {
 func (d *Door) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	who := caller{bearer: bearerOf(r), request: ctx.Context()}
-	var err error
 	// A caller is told in time that no answer could be had, and may then ask again.
 	bounded, cancel := context.WithTimeout(ctx.Context(), answerWithin)
 	defer cancel()
-	if who.key, err = d.client.Authenticate(bounded, who.bearer); err != nil {
+	if err := d.identify(bounded, ctx, &who); err != nil {
 		refuse(w, r, err)
 		return
 	}
@@ -68,6 +69,22 @@ func (d *Door) authenticate(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	next(huma.WithContext(ctx, context.WithValue(bounded, callerInContext{}, who)))
+}
+
+// identify finds out whose key it is, and reads the job along where the route is about one.
+func (d *Door) identify(bounded context.Context, ctx huma.Context, who *caller) (err error) {
+	if ctx.Operation().Metadata[readsJob] == true {
+		who.key, who.job, err = d.client.AuthenticateForJob(bounded, who.bearer, ctx.Param("job"))
+	} else {
+		who.key, err = d.client.Authenticate(bounded, who.bearer)
+	}
+	return err
+}
+
+// jobAsked reads the job that the request is for, on a route that readsJob.
+func jobAsked(ctx context.Context) (client.Job, error) {
+	who, _ := ctx.Value(callerInContext{}).(caller)
+	return who.job(ctx)
 }
 
 // withoutLimit is the context of a request that takes as long as it does: it ends only when its caller has gone away.

@@ -85,8 +85,9 @@ func (d *Door) wait(ctx context.Context, prefer string, await func(context.Conte
 
 // controlOf returns the control of the connection that a request came by, nil where it has none.
 func controlOf(ctx context.Context) *http.ResponseController {
-	control, _ := ctx.Value(controlInContext{}).(*http.ResponseController)
-	return control
+	about, ok := ctx.Value(recordInContext{}).(*record)
+	if !ok {
+		return nil
+	}
+	return about.control
 }
-
-type controlInContext struct{}

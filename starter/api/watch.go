@@ -17,10 +17,13 @@ import (
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
-// record is what the access log tells of one request beside what its head says.
+// record is what the door keeps of one request beside what its head says.
 type record struct {
+	// key and cause are for the access log.
 	key   client.Key
 	cause error
+	// control is that of the connection that the request came by.
+	control *http.ResponseController
 }
 
 type recordInContext struct{}
@@ -97,10 +100,9 @@ func (d *Door) watch(next http.Handler, metrics prometheus.Registerer) (http.Han
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		id, about := requestID(r), new(record)
-		given := &answer{ResponseWriter: w}
-		ctx := context.WithValue(r.Context(), recordInContext{}, about)
-		r = r.WithContext(context.WithValue(ctx, controlInContext{}, http.NewResponseController(given)))
+		id, given := requestID(r), &answer{ResponseWriter: w}
+		about := &record{control: http.NewResponseController(given)}
+		r = r.WithContext(context.WithValue(r.Context(), recordInContext{}, about))
 		w.Header().Set("X-Request-Id", id)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
@@ -119,12 +121,13 @@ func (d *Door) watch(next http.Handler, metrics prometheus.Registerer) (http.Han
 					refuse(given, r, fmt.Errorf("panic: %v", fault))
 				}
 			}
-			d.tell(r, id, given, about, time.Since(began))
+			spent := time.Since(began)
+			d.tell(r, id, given, about, spent)
 			route := r.Pattern
 			if route == "" {
 				route = "none"
 			}
-			times.WithLabelValues(known(r.Method), route, strconv.Itoa(given.status)).Observe(time.Since(began).Seconds())
+			times.WithLabelValues(known(r.Method), route, strconv.Itoa(given.status)).Observe(spent.Seconds())
 			if cut {
 				panic(http.ErrAbortHandler)
 			}
@@ -145,10 +148,10 @@ func known(method string) string {
 
 // tell writes the request's line of the access log.
 func (d *Door) tell(r *http.Request, id string, given *answer, about *record, spent time.Duration) {
-	fields := []zap.Field{
+	fields := append(make([]zap.Field, 0, 10),
 		zap.String("request", id), zap.String("method", r.Method), zap.String("path", contract.Clip(r.URL.Path, 300)),
 		zap.Int("status", given.status), zap.Int64("bytes", given.bytes), zap.Duration("spent", spent), zap.String("from", r.RemoteAddr),
-	}
+	)
 	if about.key.KeyID != "" {
 		fields = append(fields, zap.String("key", about.key.KeyID), zap.String("tenant", about.key.Tenant))
 	}

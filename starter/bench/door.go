@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/reclaimhq/reclaim/schema/db"
@@ -28,9 +26,11 @@ type DoorOptions struct {
 	// Jobs is how many are submitted over HTTP, and as many through the Go client, Clients how many ask at once.
 	Jobs    int
 	Clients int
-	// Reading is how long a job is read while JobsPerSecond others run.
-	Reading       time.Duration
-	JobsPerSecond int
+	// Reading is how long jobs are read while JobsPerSecond others are started and run. ReadsPerSecond is how many reads are
+	// offered; 0: the clients read as fast as they can.
+	Reading        time.Duration
+	ReadsPerSecond int
+	JobsPerSecond  int
 	// Entries is how long the statement is.
 	Entries  int64
 	Progress io.Writer
@@ -44,10 +44,15 @@ type DoorReport struct {
 	SubmitMillis Quantiles `json:"submitMs"`
 	GoMillis     Quantiles `json:"goMs"`
 	SubmitRatio  float64   `json:"submitRatio"`
-	// ReadsPerSecond of GET job, while JobsPerSecond jobs were started and run.
-	ReadsPerSecond float64   `json:"readsPerSecond"`
-	ReadMillis     Quantiles `json:"readMs"`
-	JobsPerSecond  float64   `json:"jobsPerSecond"`
+	// OfferedReadsPerSecond and OfferedJobsPerSecond are what was asked of the system, ReadsPerSecond (GET job) and
+	// JobsPerSecond what ended in that time. ReadMillis are from the moment at which a read was due, or, with 0 offered, sent.
+	OfferedReadsPerSecond int       `json:"offeredReadsPerSecond"`
+	OfferedJobsPerSecond  int       `json:"offeredJobsPerSecond"`
+	ReadsPerSecond        float64   `json:"readsPerSecond"`
+	ReadMillis            Quantiles `json:"readMs"`
+	JobsPerSecond         float64   `json:"jobsPerSecond"`
+	// DoorReadMillis is the processor time that a read took of the door's process, the kernel's share included.
+	DoorReadMillis float64 `json:"doorReadMs"`
 	// StatementEntries were streamed in StatementSeconds, while the door's process held at most DoorMegabytes (resident).
 	StatementEntries int64   `json:"statementEntries"`
 	StatementSeconds float64 `json:"statementSeconds"`
@@ -84,7 +89,9 @@ func Door(ctx context.Context, system System, o DoorOptions) (DoorReport, error)
 		d.keys = append(d.keys, key)
 	}
 	defer d.revoke(ctx)
-	report := DoorReport{Clients: o.Clients, StatementEntries: o.Entries}
+	report := DoorReport{
+		Clients: o.Clients, StatementEntries: o.Entries, OfferedReadsPerSecond: o.ReadsPerSecond, OfferedJobsPerSecond: o.JobsPerSecond,
+	}
 	for _, part := range []struct {
 		name string
 		run  func(context.Context, *DoorReport) error
@@ -205,79 +212,6 @@ func (d *doorRun) submissions(ctx context.Context, report *DoorReport) error {
 	return nil
 }
 
-// reads reads one job from all clients, as fast as they can, while others are started at a steady rate and run.
-func (d *doorRun) reads(ctx context.Context, report *DoorReport) error {
-	path := "/v1/jobs/" + d.job("go", 0).JobID
-	var started atomic.Int64
-	var background sync.WaitGroup
-	starting, stop := context.WithCancel(ctx)
-	running, abandon := context.WithCancel(ctx)
-	defer abandon()
-	failed := make(chan error, 1)
-	background.Go(func() {
-		ticks := time.NewTicker(time.Second / time.Duration(d.o.JobsPerSecond))
-		defer ticks.Stop()
-		for number := 0; ; number++ {
-			select {
-			case <-starting.Done():
-				return
-			case <-ticks.C:
-			}
-			background.Go(func() {
-				if err := d.runJob(running, d.job("beside", number)); err != nil {
-					if running.Err() != nil {
-						return
-					}
-					select {
-					case failed <- err:
-					default:
-					}
-					return
-				}
-				started.Add(1)
-			})
-		}
-	})
-	// The load is steady once its first jobs have ended.
-	for started.Load() < int64(d.o.JobsPerSecond) && ctx.Err() == nil && len(failed) == 0 {
-		<-time.After(10 * time.Millisecond)
-	}
-	before, began := started.Load(), time.Now()
-	times := make([][]time.Duration, d.o.Clients)
-	var readers sync.WaitGroup
-	for reader := range d.o.Clients {
-		readers.Go(func() {
-			for time.Since(began) < d.o.Reading {
-				asked := time.Now()
-				if _, err := d.call(ctx, reader, http.MethodGet, path, nil, http.StatusOK); err != nil {
-					select {
-					case failed <- err:
-					default:
-					}
-					return
-				}
-				times[reader] = append(times[reader], time.Since(asked))
-			}
-		})
-	}
-	readers.Wait()
-	spent := time.Since(began)
-	report.JobsPerSecond = float64(started.Load()-before) / spent.Seconds()
-	stop()
-	// A server that had more than it can do may have lost a job's work until its timeout: that is not waited for.
-	abandoning := time.AfterFunc(30*time.Second, abandon)
-	background.Wait()
-	abandoning.Stop()
-	all := slices.Concat(times...)
-	report.ReadsPerSecond, report.ReadMillis = float64(len(all))/spent.Seconds(), quantiles(all)
-	select {
-	case err := <-failed:
-		return err
-	default:
-		return ctx.Err()
-	}
-}
-
 // statement streams a long statement and looks, while it does, at what the door's process holds.
 func (d *doorRun) statement(ctx context.Context, report *DoorReport) error {
 	long := d.session + "-statement"
@@ -289,7 +223,7 @@ func (d *doorRun) statement(ctx context.Context, report *DoorReport) error {
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for watching.Err() == nil {
-			if resident, err := d.resident(watching); err == nil {
+			if resident, err := d.metric(watching, "process_resident_memory_bytes"); err == nil {
 				most = max(most, resident)
 			}
 			select {
@@ -344,16 +278,16 @@ func (c *lineCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// resident reads how many bytes the door's process holds.
-func (d *doorRun) resident(ctx context.Context) (float64, error) {
+// metric reads one of the door's metrics that has no labels.
+func (d *doorRun) metric(ctx context.Context, name string) (float64, error) {
 	text, err := d.call(ctx, 0, http.MethodGet, "/metrics", nil, http.StatusOK)
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "process_resident_memory_bytes "); ok {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strconv.ParseFloat(strings.TrimSpace(value), 64)
 		}
 	}
-	return 0, errors.New("the metrics have no process_resident_memory_bytes")
+	return 0, fmt.Errorf("the door's metrics have no %s", name)
 }

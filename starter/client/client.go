@@ -26,9 +26,8 @@ type Client struct {
 	temporal  client.Client
 	store     *schema.Store
 	taskQueue string
-	// What busy doors ask for again and again.
-	keys *gatherer[string, db.ReclaimApiKey]
-	jobs *gatherer[jobKey, db.ReclaimJob]
+	// keys is what busy doors ask for again and again.
+	keys *gatherer[askedBy, *db.GetAPIKeysRow]
 }
 
 // New returns a Client on a Temporal client and a store. taskQueue is where Reclaim's worker polls; empty means
@@ -38,7 +37,7 @@ func New(temporal client.Client, store *schema.Store, taskQueue string) *Client 
 		taskQueue = contract.TaskQueue
 	}
 	c := &Client{temporal: temporal, store: store, taskQueue: taskQueue}
-	c.keys, c.jobs = newGatherer(c.readKeys), newGatherer(c.readJobs)
+	c.keys = newGatherer(c.readKeys)
 	return c
 }
 

@@ -9,6 +9,10 @@ import (
 // gatherPatience bounds one query of a gatherer: as long as a statement may take on Postgres' side.
 const gatherPatience = 5 * time.Second
 
+// gatherSpacing is the least time from the begin of a query for several look-ups to that of the next, so that a busy door
+// makes few queries. Look-ups that come one at a time do not wait for it.
+const gatherSpacing = 2 * time.Millisecond
+
 // gatherer answers many look-ups with few queries. While one query is under way, those who come wait for the next, which
 // asks for all of them together: the busier it is, the more each query answers, and every answer is read by a query that
 // began after its look-up did, so that nobody sees what was true only before. Use newGatherer.
@@ -72,10 +76,14 @@ func (g *gatherer[K, V]) readAll() {
 		for key := range batch.wanted {
 			keys = append(keys, key)
 		}
+		began := time.Now()
 		// It is nobody's alone: that one of those who asked goes away must not end it.
 		ctx, cancel := context.WithTimeout(context.Background(), gatherPatience)
 		batch.found, batch.err = g.read(ctx, keys)
 		cancel()
 		close(batch.done)
+		if len(keys) > 1 {
+			<-time.After(gatherSpacing - time.Since(began))
+		}
 	}
 }

@@ -49,10 +49,15 @@ type Job struct {
 // or is about to be charged. Status asks the run of every open job, and costs as much. Errors: BadInput, NotFound,
 // Unavailable.
 func (c *Client) Job(ctx context.Context, tenant, jobID string) (Job, error) {
-	row, err := c.gatherJob(ctx, tenant, jobID)
+	row, err := c.findJob(ctx, tenant, jobID)
 	if err != nil {
 		return Job{}, err
 	}
+	return c.jobFrom(ctx, tenant, jobID, row)
+}
+
+// jobFrom is Job for one whose row was looked up: nil where there was none.
+func (c *Client) jobFrom(ctx context.Context, tenant, jobID string, row *db.ReclaimJob) (job Job, err error) {
 	if row == nil {
 		status, err := c.jobStatus(ctx, tenant, jobID)
 		if contract.CodeOf(err) == contract.CodeUnavailable {
@@ -80,42 +85,11 @@ func (c *Client) Job(ctx context.Context, tenant, jobID string) (Job, error) {
 			return job, nil
 		}
 	}
-	job := jobOf(row)
+	job = jobOf(row)
 	if job.Refunded > 0 {
 		job.RefundID, job.Note, err = c.sourceRefund(ctx, row)
 	}
 	return job, err
-}
-
-// jobKey names a job among all tenants'.
-type jobKey struct{ tenant, jobID string }
-
-// gatherJob is findJob for those who read many jobs at once.
-func (c *Client) gatherJob(ctx context.Context, tenant, jobID string) (*db.ReclaimJob, error) {
-	if err := together(contract.CheckID("tenant", tenant), contract.CheckID("jobId", jobID)); err != nil {
-		return nil, err
-	}
-	row, there, err := c.jobs.get(ctx, jobKey{tenant, jobID})
-	if err != nil {
-		return nil, unavailable("read job "+jobID, err)
-	}
-	if !there {
-		return nil, nil
-	}
-	return &row, nil
-}
-
-func (c *Client) readJobs(ctx context.Context, keys []jobKey) (map[jobKey]db.ReclaimJob, error) {
-	wanted := db.GetJobsParams{TenantIds: make([]string, len(keys)), JobIds: make([]string, len(keys))}
-	for i, key := range keys {
-		wanted.TenantIds[i], wanted.JobIds[i] = key.tenant, key.jobID
-	}
-	rows, err := c.store.GetJobs(ctx, wanted)
-	found := make(map[jobKey]db.ReclaimJob, len(rows))
-	for _, row := range rows {
-		found[jobKey{row.TenantID, row.JobID}] = row
-	}
-	return found, err
 }
 
 // sourceRefund returns what became of a refund that was to leave through the job's order.

@@ -123,11 +123,18 @@ func scopesOf(names []string) []contract.Scope {
 	return scopes
 }
 
-func (c *Client) readKeys(ctx context.Context, keyIDs []string) (map[string]db.ReclaimApiKey, error) {
-	rows, err := c.store.GetAPIKeys(ctx, keyIDs)
-	found := make(map[string]db.ReclaimApiKey, len(rows))
-	for _, row := range rows {
-		found[row.KeyID] = row
+// askedBy is what a request asks for by its key: a job of the key's tenant, "" for none.
+type askedBy struct{ keyID, jobID string }
+
+func (c *Client) readKeys(ctx context.Context, asked []askedBy) (map[askedBy]*db.GetAPIKeysRow, error) {
+	wanted := db.GetAPIKeysParams{KeyIds: make([]string, len(asked)), JobIds: make([]string, len(asked))}
+	for i, one := range asked {
+		wanted.KeyIds[i], wanted.JobIds[i] = one.keyID, one.jobID
+	}
+	rows, err := c.store.GetAPIKeys(ctx, wanted)
+	found := make(map[askedBy]*db.GetAPIKeysRow, len(rows))
+	for i := range rows {
+		found[askedBy{rows[i].KeyID, rows[i].WantedJob}] = &rows[i]
 	}
 	return found, err
 }
@@ -140,26 +147,63 @@ var errNoKey = contract.NewError(contract.CodeUnauthorized, contract.RetryNever,
 // Authenticate returns the key that the text is, as it stands at this moment. Errors: Unauthorized (no key, a wrong one, or
 // one that was revoked), Unavailable.
 func (c *Client) Authenticate(ctx context.Context, text string) (Key, error) {
+	key, _, err := c.authenticate(ctx, text, "")
+	return key, err
+}
+
+// AuthenticateForJob is Authenticate for a request that reads a job: the key and the job are looked up together. The function
+// is Job for the key's tenant, and tells what stood in the job's row then.
+func (c *Client) AuthenticateForJob(ctx context.Context, text, jobID string) (Key, func(context.Context) (Job, error), error) {
+	wanted := jobID
+	if !contract.ValidID(jobID) {
+		wanted = ""
+	}
+	key, row, err := c.authenticate(ctx, text, wanted)
+	if err != nil {
+		return Key{}, nil, err
+	}
+	return key, func(ctx context.Context) (Job, error) {
+		if wanted == "" {
+			return c.Job(ctx, key.Tenant, jobID)
+		}
+		return c.jobFrom(ctx, key.Tenant, jobID, jobBeside(row))
+	}, nil
+}
+
+// jobBeside returns the job that was read together with a key, nil where there is none.
+func jobBeside(row *db.GetAPIKeysRow) *db.ReclaimJob {
+	if row.JobID == "" {
+		return nil
+	}
+	return &db.ReclaimJob{
+		TenantID: row.TenantID, JobID: row.JobID, AccountID: row.AccountID, Cost: row.Cost, State: row.State,
+		IsRefunded: row.IsRefunded, RefundedAt: row.RefundedAt, IsReclaimed: row.IsReclaimed, DeliveredAt: row.DeliveredAt,
+		Attempts: row.Attempts, CancelRequested: row.CancelRequested, LastError: row.LastError, Reason: row.Reason,
+		Output: row.Output, CreatedAt: row.JobCreatedAt, UpdatedAt: row.JobUpdatedAt,
+	}
+}
+
+func (c *Client) authenticate(ctx context.Context, text, jobID string) (Key, *db.GetAPIKeysRow, error) {
 	keyID, secret, ok := contract.ParseAPIKey(text)
 	if !ok {
-		return Key{}, errNoKey
+		return Key{}, nil, errNoKey
 	}
-	row, there, err := c.keys.get(ctx, keyID)
+	row, there, err := c.keys.get(ctx, askedBy{keyID, jobID})
 	if err != nil {
-		return Key{}, unavailable("look the API key up", err)
+		return Key{}, nil, unavailable("look the API key up", err)
 	}
 	if !there {
-		return Key{}, errNoKey
+		return Key{}, nil, errNoKey
 	}
 	hash := secretHash(secret)
 	if subtle.ConstantTimeCompare(hash[:], row.SecretHash) != 1 {
-		return Key{}, errNoKey
+		return Key{}, nil, errNoKey
 	}
 	if row.RevokedAt != nil {
-		return Key{}, contract.NewError(contract.CodeUnauthorized, contract.RetryNever,
+		return Key{}, nil, contract.NewError(contract.CodeUnauthorized, contract.RetryNever,
 			"the API key was revoked at "+row.RevokedAt.UTC().Format(time.RFC3339), nil)
 	}
 	return Key{
 		KeyID: row.KeyID, Tenant: row.TenantID, Actor: row.Actor, Scopes: scopesOf(row.Scopes), CreatedAt: row.CreatedAt.UTC(),
-	}, nil
+	}, row, nil
 }
