@@ -20,7 +20,7 @@ func (a *app) serveCommand() *cobra.Command {
 
 Beside the variables that every verb reads: RECLAIM_LISTEN is where to listen (default ` + listenDefault + `), RECLAIM_CONNECTIONS
 how many database connections to hold (default ` + strconv.Itoa(connectionsDefault) + `), and RECLAIM_NOTICES_URL the address of a worker's own
-RECLAIM_LISTEN, to which payment channels' notices are handed on. GOGC is Go's own, and 400 where it is not set.
+RECLAIM_LISTEN, to which payment channels' notices are handed on.
 
 /healthz, /readyz, /metrics and /docs ask for no key: let only /v1/ through to the outside.`,
 		Args: nothing,

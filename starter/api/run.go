@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -33,15 +31,8 @@ type RunOptions struct {
 	Logger  *zap.Logger
 }
 
-// garbagePercent is by how much the memory may grow that the process holds before it is tidied up. What a request needs is
-// gone with its answer, and the rest is little: to look through that less often leaves more of the processor to requests.
-const garbagePercent = 400
-
 // Run is the door until ctx ends. Where Postgres or Temporal is away, it answers 503 and is there again when they are.
 func Run(ctx context.Context, o RunOptions) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbagePercent)
-	}
 	var worker *url.URL
 	if o.Notices != "" {
 		var err error
