@@ -5,8 +5,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: install build ## play what can go wrong with paid work, in about a minute (KEEP=1 leaves it running for the Web UI)
-	@bin/worker demo $(if $(KEEP),--keep)
+demo: install build ## play what can go wrong with paid work, in about a minute (KEEP=1 leaves it running for the Web UI; SERVER=postgres: docs/compose.md)
+	@bin/worker demo $(if $(KEEP),--keep) $(if $(SERVER),--server $(SERVER))
 
 .PHONY: dev
 dev: install build ## run everything on this machine until Ctrl-C (ARGS="--fresh" deletes the kept data; more: bin/worker dev --help)
@@ -103,8 +103,10 @@ test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones t
 	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout 15m ./...
 
 .PHONY: test-faults
-test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs (minutes)
+test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs, and play the demo on a full Temporal server (minutes)
+	@bin/worker prepare --server postgres
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/...
+	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- -count=1 -timeout 10m ./worker/deploy/...
 
 .PHONY: bench
 bench: install build ## measure jobs against plain workflows, and the guards against pgbench (docs/benchmarks.md)

@@ -15,6 +15,7 @@ import (
 
 func demoCommand() *cobra.Command {
 	var keep bool
+	var server devstack.Server
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Play what can go wrong with paid work on a stack of its own, and check every ledger entry",
@@ -22,9 +23,10 @@ func demoCommand() *cobra.Command {
 			"Exits 1 where any money is not as expected.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return playDemo(cmd.Context(), keep, cmd.OutOrStdout())
+			return playDemo(cmd.Context(), server, keep, cmd.OutOrStdout())
 		},
 	}
+	addServerFlag(command, &server)
 	command.Flags().BoolVar(&keep, "keep", false, "leave everything running after the scenes, until Ctrl-C, to look at it in the Web UI")
 	return command
 }
@@ -32,8 +34,8 @@ func demoCommand() *cobra.Command {
 // errInterrupted ends a demo that was asked to stop before its end.
 var errInterrupted = errors.New("the demo was interrupted")
 
-func playDemo(ctx context.Context, keep bool, out io.Writer) (err error) {
-	options := devstack.Options{Progress: func(line string) { fmt.Fprintln(out, "  "+line) }}
+func playDemo(ctx context.Context, server devstack.Server, keep bool, out io.Writer) (err error) {
+	options := devstack.Options{Server: server, Progress: func(line string) { fmt.Fprintln(out, "  "+line) }}
 	if options.Program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program, to run the workers with: %w", err)
 	}
@@ -50,6 +52,9 @@ func playDemo(ctx context.Context, keep bool, out io.Writer) (err error) {
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
+	if !keep && stack.UI() == "" {
+		return err
+	}
 	if !keep {
 		fmt.Fprintln(out, "\nTo look at every run in Temporal's Web UI, with everything left running: make demo KEEP=1")
 		return err
@@ -57,7 +62,11 @@ func playDemo(ctx context.Context, keep bool, out io.Writer) (err error) {
 	if err != nil {
 		fmt.Fprintf(out, "\n%v\n", err)
 	}
-	fmt.Fprintf(out, "\nThe jobs in Temporal's Web UI\n%s", demo.Links(stack))
+	if stack.UI() == "" {
+		fmt.Fprintf(out, "\nThe workflow ids of the jobs\n%s", demo.Links(stack))
+	} else {
+		fmt.Fprintf(out, "\nThe jobs in Temporal's Web UI\n%s", demo.Links(stack))
+	}
 	fmt.Fprintf(out, "The pictures are in %s\n", stack.Results())
 	return errors.Join(err, tellAddresses(stack, "deleted at the end", "account statement team-7", out), stack.Wait(ctx))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,11 +45,16 @@ func devCommand() *cobra.Command {
 					return fmt.Errorf("find a folder for the data (name one with --data): %w", err)
 				}
 				options.Dir = filepath.Join(cache, "reclaim", "dev")
+				if options.Server == devstack.PostgresServer {
+					// The workflows of one kind of server are not in the other's data.
+					options.Dir += "-postgres"
+				}
 			}
 			return dev(cmd.Context(), options, fresh, args, cmd.OutOrStdout())
 		},
 	}
 	flags := command.Flags()
+	addServerFlag(command, &options.Server)
 	flags.StringVar(&options.Dir, "data", "", "the folder that keeps the data (default reclaim/dev in the user's cache folder)")
 	flags.BoolVar(&fresh, "fresh", false, "delete the kept data first")
 	flags.BoolVar(&ephemeral, "ephemeral", false, "keep nothing")
@@ -58,6 +64,32 @@ func devCommand() *cobra.Command {
 	flags.IntVar(&options.UIPort, "ui-port", 0, "the Web UI's port (default a free one)")
 	return command
 }
+
+// addServerFlag lets the command line choose the Temporal server.
+func addServerFlag(command *cobra.Command, server *devstack.Server) {
+	*server = devstack.DevServer
+	command.Flags().Var((*serverFlag)(server), "server",
+		"the Temporal server: dev, with the Web UI, or postgres, the full server set up as docker-compose.yml does (the first time it is built, which takes minutes)")
+}
+
+// serverFlag takes the kinds of server that there are.
+type serverFlag devstack.Server
+
+// Set refuses every other kind.
+func (f *serverFlag) Set(text string) error {
+	switch devstack.Server(text) {
+	case devstack.DevServer, devstack.PostgresServer:
+		*f = serverFlag(text)
+		return nil
+	}
+	return fmt.Errorf("must be %s or %s", devstack.DevServer, devstack.PostgresServer)
+}
+
+// String gives the kind.
+func (f *serverFlag) String() string { return string(*f) }
+
+// Type is what the help calls the value.
+func (f *serverFlag) Type() string { return "kind" }
 
 // dev runs the stack until ctx ends, a part of it does, or the command that was given has ended.
 func dev(ctx context.Context, options devstack.Options, fresh bool, run []string, out io.Writer) (err error) {
@@ -137,7 +169,7 @@ go run ./starter order add order-first --account team-7 --channel %s --payment p
   --currency eur --paid 10000 --credits 1000 --key order-first
 
 Ctrl-C stops everything.
-`, stack.UI(), stack.GatewayURL(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
+`, cmp.Or(stack.UI(), "none: the full server has none of its own"), stack.GatewayURL(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
 		strings.Join(devstack.Channels(), "\n             "), file, stack.Environment(), try, devstack.Channel)
 	return nil
 }

@@ -5,11 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reclaimhq/reclaim/worker/devstack"
 	"github.com/reclaimhq/reclaim/worker/localstack"
 )
 
 func prepareCommand() *cobra.Command {
-	return &cobra.Command{
+	var server devstack.Server
+	command := &cobra.Command{
 		Use:   "prepare",
 		Short: "Find, build or download what the local stack and the tests need, and try it",
 		Args:  cobra.NoArgs,
@@ -20,6 +22,13 @@ func prepareCommand() *cobra.Command {
 				return err
 			}
 			say("Temporal: " + path)
+			if server == devstack.PostgresServer {
+				path, _, err := localstack.EnsureTemporalServer(cmd.Context(), say)
+				if err != nil {
+					return err
+				}
+				say("full Temporal server: " + path)
+			}
 			postgres, err := localstack.StartPostgres(cmd.Context(), localstack.PostgresOptions{Progress: say})
 			if err != nil {
 				return err
@@ -27,4 +36,6 @@ func prepareCommand() *cobra.Command {
 			return postgres.Close()
 		},
 	}
+	addServerFlag(command, &server)
+	return command
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -213,7 +215,7 @@ func namespaceError(err error) error {
 }
 
 // checkSearchAttributes fails, finally, where the namespace lacks a search attribute: a workflow that sets an unknown
-// one is stuck in its task after it has charged.
+// one is stuck in its task after it has charged. It fails, for now, where the server does not take a new one yet.
 func checkSearchAttributes(ctx context.Context, temporal client.Client, namespace string) error {
 	known, err := temporal.OperatorService().ListSearchAttributes(ctx,
 		&operatorservice.ListSearchAttributesRequest{Namespace: namespace})
@@ -231,10 +233,51 @@ func checkSearchAttributes(ctx context.Context, temporal client.Client, namespac
 				name, namespace, kind, errFinal)
 		}
 	}
+	return tryQuery(ctx, temporal, namespace)
+}
+
+// tryQuery asks for workflows by every search attribute. The server lists an attribute before it takes it: each of its parts
+// goes on for a while with what it knows of the namespace.
+func tryQuery(ctx context.Context, temporal client.Client, namespace string) error {
+	var conditions []string
+	for _, name := range contract.SearchAttributes() {
+		conditions = append(conditions, name+` = "~"`) // no workflow has it
+	}
+	_, err := temporal.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
+		Namespace: namespace, Query: strings.Join(conditions, " AND "),
+	})
+	if err != nil {
+		return fmt.Errorf("look for workflows of namespace %s by the search attributes: %w", namespace, err)
+	}
 	return nil
 }
 
-// registerSearchAttributes adds those that the namespace lacks.
+// namespaceRefresh is how often each part of a server reads the namespaces anew (system.namespaceCacheRefreshInterval).
+const namespaceRefresh = 2 * time.Second
+
+// awaitSearchAttributes waits until the server takes new search attributes, in every part.
+func awaitSearchAttributes(ctx context.Context, temporal client.Client, namespace string) error {
+	wait := func(pause time.Duration) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			return nil
+		}
+	}
+	for {
+		err := tryQuery(ctx, temporal, namespace)
+		if err == nil {
+			// That was the part that was asked. Those that run workflows look a moment later at most.
+			return wait(namespaceRefresh)
+		}
+		if stopped := wait(100 * time.Millisecond); stopped != nil {
+			return fmt.Errorf("the server does not take the new search attributes: %w (%w)", err, stopped)
+		}
+	}
+}
+
+// registerSearchAttributes adds those that the namespace lacks, and then waits until workflows can set them.
 func registerSearchAttributes(ctx context.Context, temporal client.Client, namespace string) error {
 	wanted := map[string]enumspb.IndexedValueType{}
 	for _, name := range contract.SearchAttributes() {
@@ -256,5 +299,5 @@ func registerSearchAttributes(ctx context.Context, temporal client.Client, names
 	if _, taken := errors.AsType[*serviceerror.AlreadyExists](err); err != nil && !taken {
 		return fmt.Errorf("add the search attributes to namespace %s: %w", namespace, err)
 	}
-	return nil
+	return awaitSearchAttributes(ctx, temporal, namespace)
 }

@@ -2,19 +2,25 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/reclaimhq/reclaim/activities/channel/simulator"
+	"github.com/reclaimhq/reclaim/worker/devstack"
 )
 
 func simulatorCommand() *cobra.Command {
-	options := simulator.Options{Addr: "127.0.0.1:12111"}
+	options := simulator.Options{
+		Addr: "127.0.0.1:12111", APIKey: os.Getenv(devstack.SimulatorAPIKey), WebhookSecret: os.Getenv(devstack.SimulatorWebhookSecret),
+	}
 	command := &cobra.Command{
 		Use:   "simulator",
 		Short: "Run a payment channel that moves no real money, until SIGTERM",
 		Long: "Run a payment channel that moves no real money, until SIGTERM. It speaks as much of Stripe's API as refunds " +
-			"need, misbehaves as it is told under /simulator, and keeps a book of what it moved, in memory only.\n\n" +
+			"need, misbehaves as it is told under /simulator, and keeps a book of what it moved, in memory only. " + devstack.SimulatorAPIKey + " (else " +
+			"sk_test_simulator) is the key that it takes, " + devstack.SimulatorWebhookSecret + " (else whsec_simulator) what it signs " +
+			"webhooks with.\n\n" +
 			simulator.Help(),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

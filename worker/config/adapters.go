@@ -10,6 +10,8 @@ import (
 
 // adapter is one kind of channel.
 type adapter struct {
+	// isPlay marks a channel that moves no real money: its key may go over a network in plain text.
+	isPlay   bool
 	declares func() channel.Capabilities
 	// open sends nothing. The error shows no secret.
 	open func(ChannelConfig) (channel.Channel, error)
@@ -27,6 +29,7 @@ var adapters = map[string]adapter{
 	},
 	// The simulator speaks Stripe's API, so its adapter is Stripe's; only its pace is another, for people who watch.
 	"simulator": {
+		isPlay:   true,
 		declares: simulated,
 		open: func(c ChannelConfig) (channel.Channel, error) {
 			if c.BaseURL == "" {

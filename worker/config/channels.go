@@ -118,7 +118,8 @@ func (f *channelsFile) channel(number int, keys map[string]any) ChannelConfig {
 	}
 	c.APIKey = t.secret("api_key")
 	c.WebhookSecret = t.secret("webhook_secret")
-	c.BaseURL = t.url("base_url")
+	adapter, known := adapters[c.Kind]
+	c.BaseURL = t.url("base_url", adapter.isPlay)
 	c.FirstQuery = t.duration("first_query")
 	c.Poll = t.durations("poll")
 	c.GiveUp = t.duration("give_up")
@@ -128,7 +129,6 @@ func (f *channelsFile) channel(number int, keys map[string]any) ChannelConfig {
 			t.mistake("second_person_from", "must not be negative; 0 means never")
 		}
 	}
-	adapter, known := adapters[c.Kind]
 	if known {
 		t.checkBounds(c.Overrides, adapter.declares())
 	} else if c.Kind != "" {
@@ -260,7 +260,7 @@ func (t table) parseDuration(key, text string) time.Duration {
 }
 
 // url reads where the channel is asked. No message has its value: a password may be in it.
-func (t table) url(key string) string {
+func (t table) url(key string, plainText bool) string {
 	text, _ := take[string](t, key, "a text")
 	if text == "" {
 		return ""
@@ -271,7 +271,7 @@ func (t table) url(key string) string {
 		t.mistake(key, "must be a URL such as https://host")
 	case parsed.User != nil || parsed.RawQuery != "" || parsed.ForceQuery || parsed.Fragment != "":
 		t.mistake(key, "must have no user, query or fragment")
-	case parsed.Scheme == "http" && parsed.Hostname() != "localhost" && !net.ParseIP(parsed.Hostname()).IsLoopback():
+	case parsed.Scheme == "http" && !plainText && parsed.Hostname() != "localhost" && !net.ParseIP(parsed.Hostname()).IsLoopback():
 		t.mistake(key, "must begin with https://, except for this machine itself: the API key goes there")
 	}
 	return text

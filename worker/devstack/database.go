@@ -22,6 +22,9 @@ const (
 // prepareDatabase makes the database with an owner, who migrates it, and a login whose only right is its membership
 // of the application's role: the same division as in production.
 func (s *Stack) prepareDatabase(ctx context.Context) (_ string, err error) {
+	if s.options.Server == PostgresServer {
+		return s.setUpDatabases(ctx)
+	}
 	superuser, err := pgx.Connect(ctx, s.postgres.SuperuserURL("postgres"))
 	if err != nil {
 		return "", fmt.Errorf("connect to the new Postgres: %w", err)
@@ -34,9 +37,7 @@ func (s *Stack) prepareDatabase(ctx context.Context) (_ string, err error) {
 		{localstack.Login{Name: ownerRole, CreateRole: true}, &s.ownerURL},
 		{localstack.Login{Name: appLogin}, &s.appURL},
 	} {
-		// Derived from the superuser's, passwords stay the same over restarts without being kept anywhere.
-		sum := sha256.Sum256([]byte(login.Name + " " + superuser.Config().Password))
-		login.Password = hex.EncodeToString(sum[:12])
+		login.Password = derivedPassword(login.Name, superuser.Config().Password)
 		if err := localstack.MakeLogin(ctx, superuser, login.Login); err != nil {
 			return "", err
 		}
@@ -58,4 +59,11 @@ func (s *Stack) prepareDatabase(ctx context.Context) (_ string, err error) {
 		return "", fmt.Errorf("make %s a member of %s: %w", appLogin, schema.AppRole, err)
 	}
 	return fmt.Sprintf("%s, %d migrations run", databaseName, applied), nil
+}
+
+// derivedPassword gives a login's password: derived from the superuser's, it stays the same over restarts without being kept
+// anywhere.
+func derivedPassword(login, superusers string) string {
+	sum := sha256.Sum256([]byte(login + " " + superusers))
+	return hex.EncodeToString(sum[:12])
 }

@@ -30,8 +30,21 @@ const (
 	pollsWithin = 30 * time.Second
 )
 
+// Server is the kind of Temporal server that the stack runs.
+type Server string
+
+const (
+	// DevServer is Temporal's development server, with its Web UI.
+	DevServer Server = "dev"
+	// PostgresServer is the full server, which keeps everything in the stack's Postgres; it, the databases and the
+	// namespace are set up by the scripts that docker-compose.yml runs. It has no Web UI.
+	PostgresServer Server = "postgres"
+)
+
 // Options say how to run the stack.
 type Options struct {
+	// Server is the kind of Temporal server; empty means DevServer.
+	Server Server
 	// Program is the worker's executable: the stack runs it with "run", "render", "gateway" and "simulator".
 	Program string
 	// Dir keeps all data, so that a later start finds it; empty means temporary folders, deleted by Close.
@@ -50,7 +63,7 @@ type Stack struct {
 	client   client.Client
 	home     string
 
-	ownerURL, appURL                   string
+	ownerURL, appURL, temporalPassword string
 	worker, render, simulator, gateway *localstack.Child
 	// simulatorAddress is where the simulated payment channel listens, notices where the worker takes what it reports.
 	simulatorAddress, notices, gatewayAddress string
@@ -59,19 +72,26 @@ type Stack struct {
 // Start starts everything and waits until both workers poll. ctx bounds the start only. When it fails, whatever had
 // been started is stopped.
 func Start(ctx context.Context, options Options) (_ *Stack, err error) {
+	if options.Server == "" {
+		options.Server = DevServer
+	}
 	s := &Stack{options: options}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	for _, part := range []struct {
+	type part struct {
 		name  string
 		start func(context.Context) (string, error)
-	}{
-		{"Postgres", s.startPostgres}, {"database", s.prepareDatabase}, {"Temporal", s.startTemporal},
-		{"channel", s.startSimulator}, {"worker", s.startWorker}, {"render", s.startRender}, {"HTTP", s.startGateway},
-	} {
+	}
+	parts := []part{{"Postgres", s.startPostgres}, {"database", s.prepareDatabase}, {"Temporal", s.startTemporal}}
+	if options.Server == PostgresServer {
+		parts = append(parts, part{"namespace", s.prepareNamespace})
+	}
+	parts = append(parts, part{"channel", s.startSimulator}, part{"worker", s.startWorker}, part{"render", s.startRender},
+		part{"HTTP", s.startGateway})
+	for _, part := range parts {
 		began := time.Now()
 		where, err := part.start(ctx)
 		if err != nil {
@@ -83,35 +103,48 @@ func Start(ctx context.Context, options Options) (_ *Stack, err error) {
 }
 
 func (s *Stack) startPostgres(ctx context.Context) (string, error) {
-	var err error
-	s.postgres, err = localstack.StartPostgres(ctx, localstack.PostgresOptions{
+	options := localstack.PostgresOptions{
 		Dir: s.options.Dir, Port: s.options.PostgresPort, Durable: s.options.Dir != "", Progress: s.options.Progress,
-	})
-	if err != nil {
+	}
+	if s.options.Server == PostgresServer {
+		options.MaxConnections = serverSessions
+	}
+	var err error
+	if s.postgres, err = localstack.StartPostgres(ctx, options); err != nil {
 		return "", err
 	}
 	return "listens on " + s.postgres.Address(), nil
 }
 
 func (s *Stack) startTemporal(ctx context.Context) (string, error) {
-	attributes := map[string]string{}
-	for _, name := range contract.SearchAttributes() {
-		attributes[name] = "Keyword"
+	options := localstack.TemporalOptions{
+		Dir: s.options.Dir, Port: s.options.TemporalPort, UIPort: s.options.UIPort, Progress: s.options.Progress,
 	}
 	var err error
-	s.temporal, err = localstack.StartTemporal(ctx, localstack.TemporalOptions{
-		Dir: s.options.Dir, Port: s.options.TemporalPort, UIPort: s.options.UIPort, Persistent: s.options.Dir != "",
-		SearchAttributes: attributes, Progress: s.options.Progress,
-	})
+	if s.options.Server == PostgresServer {
+		err = s.keepInPostgres(ctx, &options)
+	} else {
+		options.Persistent, options.SearchAttributes = s.options.Dir != "", map[string]string{}
+		for _, name := range contract.SearchAttributes() {
+			options.SearchAttributes[name] = "Keyword"
+		}
+	}
 	if err != nil {
+		return "", err
+	}
+	if s.temporal, err = localstack.StartTemporal(ctx, options); err != nil {
 		return "", err
 	}
 	// The folder that holds Temporal's is the chosen one, or a temporary one that goes when Temporal is closed.
 	s.home = filepath.Dir(s.temporal.Dir())
-	if s.client, err = dial(s.temporal.Address()); err != nil {
+	if s.client, err = dial(s.temporal.Address(), s.temporal.Namespace()); err != nil {
 		return "", err
 	}
-	return "listens on " + s.temporal.Address() + ", Web UI on " + s.temporal.UIURL(), nil
+	where := "listens on " + s.temporal.Address()
+	if s.temporal.UIURL() != "" {
+		where += ", Web UI on " + s.temporal.UIURL()
+	}
+	return where, nil
 }
 
 // Wait blocks until ctx ends, which is no error, or a part of the stack has ended by itself.
@@ -186,13 +219,24 @@ func (s *Stack) AppURL() string { return s.appURL }
 // OwnerURL gives the database URL of the owner.
 func (s *Stack) OwnerURL() string { return s.ownerURL }
 
-// UI gives the address of the Web UI's list of runs.
+// TemporalHTTP gives the address of Temporal's HTTP API.
+func (s *Stack) TemporalHTTP() string { return s.temporal.HTTPURL() }
+
+// UI gives the address of the Web UI's list of runs, or nothing where there is no Web UI.
 func (s *Stack) UI() string {
+	if s.temporal.UIURL() == "" {
+		return ""
+	}
 	return s.temporal.UIURL() + "/namespaces/" + s.temporal.Namespace() + "/workflows"
 }
 
-// UIOf gives the address of one run in the Web UI.
-func (s *Stack) UIOf(workflowID string) string { return s.UI() + "/" + url.PathEscape(workflowID) }
+// UIOf gives the address of one run in the Web UI, or the run's id where there is no Web UI.
+func (s *Stack) UIOf(workflowID string) string {
+	if s.UI() == "" {
+		return workflowID
+	}
+	return s.UI() + "/" + url.PathEscape(workflowID)
+}
 
 // Home gives the folder of the logs, the pictures and the file env.
 func (s *Stack) Home() string { return s.home }

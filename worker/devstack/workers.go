@@ -20,8 +20,10 @@ import (
 )
 
 // dial makes a client that says in its errors what it would otherwise log.
-func dial(address string) (client.Client, error) {
-	connection, err := client.NewLazyClient(client.Options{HostPort: address, Logger: config.SDKLogger(zap.NewNop())})
+func dial(address, namespace string) (client.Client, error) {
+	connection, err := client.NewLazyClient(client.Options{
+		HostPort: address, Namespace: namespace, Logger: config.SDKLogger(zap.NewNop()),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("make a Temporal client: %w", err)
 	}
@@ -32,7 +34,7 @@ func dial(address string) (client.Client, error) {
 func (s *Stack) startWorker(ctx context.Context) (where string, err error) {
 	if s.worker, err = s.startChild("Reclaim's worker", "worker.log", []string{
 		"RECLAIM_CHANNELS=" + filepath.Join(s.home, "channels.toml"), "RECLAIM_LISTEN=" + s.notices,
-		apiKeyName + "=" + simulatorKey, secretName + "=" + simulatorSecret,
+		SimulatorAPIKey + "=" + simulatorKey, SimulatorWebhookSecret + "=" + simulatorSecret,
 	}, "run"); err != nil {
 		return "", err
 	}
@@ -58,10 +60,11 @@ func Channels() []string {
 	}
 }
 
-// The simulator's key and secret protect nothing; they are handed on as real ones are.
+// The simulator's key and secret are read from these variables. On this stack they protect nothing and are handed on as
+// real ones are.
 const (
-	apiKeyName, simulatorKey    = "RECLAIM_SIMULATOR_API_KEY", "sk_test_simulator"      //nolint:gosec // see above
-	secretName, simulatorSecret = "RECLAIM_SIMULATOR_WEBHOOK_SECRET", "whsec_simulator" //nolint:gosec // see above
+	SimulatorAPIKey, simulatorKey           = "RECLAIM_SIMULATOR_API_KEY", "sk_test_simulator"      //nolint:gosec // see above
+	SimulatorWebhookSecret, simulatorSecret = "RECLAIM_SIMULATOR_WEBHOOK_SECRET", "whsec_simulator" //nolint:gosec // see above
 )
 
 // startSimulator starts the payment channel, whose notices the worker will take, and tells the worker of it.
@@ -89,13 +92,15 @@ webhook_secret_env = %q
 base_url = %q
 give_up = %q
 second_person_from = %d
-`, Channel, apiKeyName, secretName, s.SimulatorURL(), secondPersonFrom,
-		ImpatientChannel, apiKeyName, secretName, s.SimulatorURL(), impatience, secondPersonFrom)
+`, Channel, SimulatorAPIKey, SimulatorWebhookSecret, s.SimulatorURL(), secondPersonFrom,
+		ImpatientChannel, SimulatorAPIKey, SimulatorWebhookSecret, s.SimulatorURL(), impatience, secondPersonFrom)
 	if err := os.WriteFile(filepath.Join(s.home, "channels.toml"), []byte(channels), 0o600); err != nil {
 		return "", fmt.Errorf("write the file with the channels: %w", err)
 	}
 	var err error
-	s.simulator, err = s.startChild("the simulated payment channel", "simulator.log", nil, "simulator",
+	s.simulator, err = s.startChild("the simulated payment channel", "simulator.log", []string{
+		SimulatorAPIKey + "=" + simulatorKey, SimulatorWebhookSecret + "=" + simulatorSecret,
+	}, "simulator",
 		"--listen", s.simulatorAddress, "--notices", "http://"+s.notices+"/v1/channels/"+Channel+"/notices")
 	if err != nil {
 		return "", err
@@ -168,13 +173,17 @@ func (s *Stack) RestartRender(ctx context.Context) error {
 }
 
 func (s *Stack) startChild(name, log string, own []string, arguments ...string) (*localstack.Child, error) {
-	// Settings for the user's own servers, in variables or in the Temporal CLI's file, are not for these.
-	environment := append(localstack.CleanEnv("DATABASE_URL=", "RECLAIM_", "TEMPORAL_", "PG"),
-		"DATABASE_URL="+s.appURL, "TEMPORAL_ADDRESS="+s.temporal.Address(), "TEMPORAL_NAMESPACE="+s.temporal.Namespace(),
-		"TEMPORAL_CONFIG_FILE=/dev/null")
 	return localstack.StartChild(name, localstack.ChildOptions{
-		Path: s.options.Program, Args: arguments, Env: append(environment, own...), Log: filepath.Join(s.home, log),
+		Path: s.options.Program, Args: arguments, Env: s.environment(own...), Log: filepath.Join(s.home, log),
 	})
+}
+
+// environment is what a program of the stack is told. Settings for the user's own servers, in variables or in the Temporal
+// CLI's file, are not for it.
+func (s *Stack) environment(own ...string) []string {
+	return append(append(localstack.CleanEnv("DATABASE_URL=", "RECLAIM_", "TEMPORAL_", "PG", "SQL_"),
+		"DATABASE_URL="+s.appURL, "TEMPORAL_ADDRESS="+s.temporal.Address(), "TEMPORAL_NAMESPACE="+s.temporal.Namespace(),
+		"TEMPORAL_CONFIG_FILE=/dev/null"), own...)
 }
 
 // waitPolling waits until Temporal sees this very process poll the queue: pollers that are gone are listed for minutes.

@@ -10,24 +10,58 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
 
 const (
-	// temporalPackage is the newest release that `go install` accepts; it runs server 1.29.1.
-	temporalPackage = "github.com/temporalio/cli/cmd/temporal@v1.5.1"
-
-	temporalBuilds = 30 * time.Minute // three minutes on two cores, more on a slow network
+	toolBuilds     = 30 * time.Minute // minutes on two cores, more on a slow network
 	tellsEvery     = 10 * time.Second
 	lockPolls      = 200 * time.Millisecond
 	versionAnswers = 10 * time.Second
 )
 
+// tool is a program that is built with the Go toolchain where this machine lacks it.
+type tool struct {
+	file     string // its name on PATH and in the cache folder
+	what     string // its name in sentences
+	pkg      string // what `go install` is told
+	takes    string // how long its build takes, in words
+	wanted   string // which releases will do, in words
+	elsewise string // how to come by it without Go
+	suits    func(version string) bool
+}
+
+// temporalTool is the newest release that `go install` accepts; it runs server 1.29.1.
+var temporalTool = tool{
+	file: "temporal", what: "the Temporal dev server", pkg: "github.com/temporalio/cli/cmd/temporal@v1.5.1",
+	takes: "about three minutes", wanted: "server 1.29.0 or newer",
+	elsewise: "install the Temporal CLI (https://docs.temporal.io/cli)", suits: isRecentVersion,
+}
+
+// TemporalServerVersion is the release of the full server: docker-compose.yml names its images.
+const TemporalServerVersion = "1.32.1"
+
+var (
+	serverTool  = fullServerTool("temporal-server", "the Temporal server", "cmd/server", "about ten minutes")
+	sqlTool     = fullServerTool("temporal-sql-tool", "the Temporal SQL tool", "cmd/tools/sql", "a minute")
+	fullVersion = regexp.MustCompile(`(?m) ` + regexp.QuoteMeta(TemporalServerVersion) + `$`)
+)
+
+func fullServerTool(file, what, folder, takes string) tool {
+	return tool{
+		file: file, what: what, pkg: "go.temporal.io/server/" + folder + "@v" + TemporalServerVersion, takes: takes,
+		wanted:   "version " + TemporalServerVersion,
+		elsewise: "take " + file + " out of the image temporalio/server or temporalio/admin-tools",
+		suits:    fullVersion.MatchString,
+	}
+}
+
 // oldestTemporal is the oldest server that the workflows are tested with.
 var oldestTemporal = [3]int{1, 29, 0}
 
-var serverVersion = regexp.MustCompile(`Server (\d+)\.(\d+)\.(\d+)`)
+var devServerVersion = regexp.MustCompile(`Server (\d+)\.(\d+)\.(\d+)`)
 
 // EnsureTemporal gives the path of a `temporal` program whose development server is version 1.29.0
 // or newer: the one on PATH, else the one in the user's cache folder, which is built with the Go
@@ -35,54 +69,68 @@ var serverVersion = regexp.MustCompile(`Server (\d+)\.(\d+)\.(\d+)`)
 //
 // Errors tell that the Go toolchain is missing, or quote what it said.
 func EnsureTemporal(ctx context.Context, progress func(string)) (binaryPath string, err error) {
+	return temporalTool.ensure(ctx, progress)
+}
+
+// EnsureTemporalServer gives, as EnsureTemporal does, the paths of the full server and of the tool
+// that sets its databases up, both of the version that the containers have.
+func EnsureTemporalServer(ctx context.Context, progress func(string)) (server, sql string, err error) {
+	if server, err = serverTool.ensure(ctx, progress); err != nil {
+		return "", "", err
+	}
+	sql, err = sqlTool.ensure(ctx, progress)
+	return server, sql, err
+}
+
+func (t tool) ensure(ctx context.Context, progress func(string)) (binaryPath string, err error) {
 	progress = quiet(progress)
-	if path, err := exec.LookPath("temporal"); err == nil && isRecentTemporal(ctx, path) {
+	if path, err := exec.LookPath(t.file); err == nil && t.isRight(ctx, path) {
 		return path, nil
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find the cache folder for the Temporal dev server: %w", err)
+		return "", fmt.Errorf("find the cache folder for %s: %w", t.what, err)
 	}
-	path := filepath.Join(cache, "reclaim", "bin", "temporal")
-	if isRecentTemporal(ctx, path) {
+	path := filepath.Join(cache, "reclaim", "bin", t.file)
+	if t.isRight(ctx, path) {
 		return path, nil
 	}
 	if _, err := exec.LookPath("go"); err != nil {
-		return "", errors.New("no `temporal` with server 1.29.0 or newer on PATH, and no `go` to build it: install the Temporal CLI (https://docs.temporal.io/cli) or Go (https://go.dev/dl)")
+		return "", fmt.Errorf("no `%s` with %s on PATH, and no `go` to build it: %s or Go (https://go.dev/dl)", t.file, t.wanted, t.elsewise)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", fmt.Errorf("make the cache folder for the Temporal dev server: %w", err)
+		return "", fmt.Errorf("make the cache folder for %s: %w", t.what, err)
 	}
 	lock, err := waitLock(ctx, path+".lock", func() {
-		progress("waiting for another copy to build the Temporal dev server, about three minutes…")
+		progress(fmt.Sprintf("waiting for another copy to build %s, %s…", t.what, t.takes))
 	})
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if isRecentTemporal(ctx, path) {
+	if t.isRight(ctx, path) {
 		return path, nil
 	}
-	if err := buildTemporal(ctx, path, progress); err != nil {
+	if err := t.build(ctx, path, progress); err != nil {
 		return "", err
 	}
-	if !isRecentTemporal(ctx, path) {
-		return "", fmt.Errorf("the Temporal dev server just built in %s does not report version 1.29.0 or newer: try `%s --version`", path, path)
+	if !t.isRight(ctx, path) {
+		return "", fmt.Errorf("%s just built in %s does not report %s: try `%s --version`", t.what, path, t.wanted, path)
 	}
 	return path, nil
 }
 
-// isRecentTemporal tells whether the program exists, runs here, and has a recent enough server.
-func isRecentTemporal(ctx context.Context, path string) bool {
+// isRight tells whether the program exists, runs here, and is of a release that will do.
+func (t tool) isRight(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, versionAnswers)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, path, "--version").Output()
-	return err == nil && isRecentVersion(string(output))
+	return err == nil && t.suits(string(output))
 }
 
 // isRecentVersion reads a line like "temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)".
 func isRecentVersion(output string) bool {
-	match := serverVersion.FindStringSubmatch(output)
+	match := devServerVersion.FindStringSubmatch(output)
 	if match == nil {
 		return false
 	}
@@ -98,18 +146,18 @@ func isRecentVersion(output string) bool {
 	return true
 }
 
-// buildTemporal builds the program beside its path and renames it when it is complete.
-func buildTemporal(ctx context.Context, path string, progress func(string)) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, temporalBuilds)
+// build builds the program beside its path and renames it when it is complete.
+func (t tool) build(ctx context.Context, path string, progress func(string)) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, toolBuilds)
 	defer cancel()
 	folder, err := os.MkdirTemp(filepath.Dir(path), "unfinished-*")
 	if err != nil {
-		return fmt.Errorf("make a folder to build the Temporal dev server in: %w", err)
+		return fmt.Errorf("make a folder to build %s in: %w", t.what, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
 	var output bytes.Buffer
-	command := exec.CommandContext(ctx, "go", "install", temporalPackage)
+	command := exec.CommandContext(ctx, "go", "install", t.pkg)
 	// A folder outside any module, and no flags or targets meant for the user's own builds.
 	command.Dir = folder
 	command.Env = append(cleanEnv("GOFLAGS=", "GOWORK=", "GOOS=", "GOARCH=", "GOBIN="), "GOBIN="+folder)
@@ -118,20 +166,22 @@ func buildTemporal(ctx context.Context, path string, progress func(string)) (err
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	if err := command.Start(); err != nil {
-		return fmt.Errorf("build the Temporal dev server: %w", err)
+		return fmt.Errorf("build %s: %w", t.what, err)
 	}
-	if err := tellUntilDone(command.Wait, progress); err != nil {
-		return fmt.Errorf("build the Temporal dev server with `go install %s`: %w; it said:\n%s", temporalPackage, errors.Join(err, ctx.Err()), output.Bytes())
+	if err := t.tellUntilDone(command.Wait, progress); err != nil {
+		return fmt.Errorf("build %s with `go install %s`: %w; it said:\n%s", t.what, t.pkg, errors.Join(err, ctx.Err()), output.Bytes())
 	}
-	if err := os.Rename(filepath.Join(folder, "temporal"), path); err != nil {
-		return fmt.Errorf("put the Temporal dev server in its place: %w", err)
+	// `go install` names the program after its folder.
+	folderName, _, _ := strings.Cut(filepath.Base(t.pkg), "@")
+	if err := os.Rename(filepath.Join(folder, folderName), path); err != nil {
+		return fmt.Errorf("put %s in its place: %w", t.what, err)
 	}
 	return nil
 }
 
 // tellUntilDone runs wait and meanwhile tells how long it has been.
-func tellUntilDone(wait func() error, progress func(string)) error {
-	const message = "building the Temporal dev server, first time only, takes about three minutes…"
+func (t tool) tellUntilDone(wait func() error, progress func(string)) error {
+	message := fmt.Sprintf("building %s, first time only, takes %s…", t.what, t.takes)
 	progress(message)
 	start := time.Now()
 	done := make(chan error, 1)
@@ -151,7 +201,7 @@ func tellUntilDone(wait func() error, progress func(string)) error {
 // waitLock takes the lock of a file, waiting for as long as ctx allows; waiting is called once when
 // another process holds it.
 func waitLock(ctx context.Context, path string, waiting func()) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, temporalBuilds)
+	ctx, cancel := context.WithTimeout(ctx, toolBuilds)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
 		lock, err := tryLock(path)

@@ -67,7 +67,7 @@ func TestEnsureTemporalBuildsOnce(t *testing.T) {
 	copies.Wait()
 	built, err := os.ReadFile(builds)
 	require.NoError(t, err)
-	assert.Equal(t, "install "+temporalPackage+"\n", string(built))
+	assert.Equal(t, "install "+temporalTool.pkg+"\n", string(built))
 	assert.Contains(t, strings.Join(told, "\n"), "building the Temporal dev server, first time only")
 	assert.Contains(t, strings.Join(told, "\n"), "waiting for another copy")
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(cached), "unfinished-*"))
@@ -109,4 +109,28 @@ func install(t *testing.T, path, script string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
+}
+
+func TestEnsureTemporalServerTakesTheContainersReleaseOnly(t *testing.T) {
+	programs, cached := emptyMachine(t)
+	answers := func(name, version string) string { return "#!/bin/sh\necho '" + name + " version " + version + "'\n" }
+	install(t, filepath.Join(programs, "temporal-server"), answers("temporal", "1.31.0"))
+	install(t, filepath.Join(filepath.Dir(cached), "temporal-server"), answers("temporal", TemporalServerVersion))
+	install(t, filepath.Join(programs, "temporal-sql-tool"), answers("temporal-sql-tool", TemporalServerVersion))
+	server, sql, err := EnsureTemporalServer(testContext(t), nil)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(filepath.Dir(cached), "temporal-server"), server)
+	assert.Equal(t, filepath.Join(programs, "temporal-sql-tool"), sql)
+
+	builds := filepath.Join(t.TempDir(), "builds")
+	t.Setenv("BUILDS", builds)
+	install(t, filepath.Join(programs, "temporal-sql-tool"), answers("temporal-sql-tool", "1.32.0"))
+	install(t, filepath.Join(programs, "go"), "#!/bin/sh\necho \"$@\" > \"$BUILDS\"\n"+
+		"printf '#!/bin/sh\\necho temporal-sql-tool version "+TemporalServerVersion+"\\n' > \"$GOBIN/sql\"\nchmod +x \"$GOBIN/sql\"\n")
+	_, sql, err = EnsureTemporalServer(testContext(t), nil)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(filepath.Dir(cached), "temporal-sql-tool"), sql)
+	built, err := os.ReadFile(builds)
+	require.NoError(t, err)
+	assert.Equal(t, "install go.temporal.io/server/cmd/tools/sql@v"+TemporalServerVersion+"\n", string(built))
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs, as root and from Debian's packages, what the machine lacks of what the local stack and the race detector need:
-# Postgres' binaries and a C compiler. Called as "install.sh tests", also what the tests of payment channels need: Node.js
-# with npm, and Stripe's Python library. Elsewhere it installs nothing: Postgres is downloaded by the stack itself, the
+# Postgres' binaries and a C compiler. Called as "install.sh tests", also what the tests of payment channels need, Node.js
+# with npm and Stripe's Python library, and what reads docker-compose.yml. Elsewhere it installs nothing: Postgres is downloaded by the stack itself, the
 # tests run without the race detector, and those that lack a tool are skipped and say so.
 set -eu
 
@@ -14,6 +14,7 @@ if [ "${1:-}" = tests ]; then
 	command -v npm >/dev/null 2>&1 || optional="$optional npm"
 	# Debian's Python, whichever else comes first on PATH.
 	/usr/bin/python3 -c 'import stripe' >/dev/null 2>&1 || optional="$optional python3-stripe"
+	command -v docker-compose >/dev/null 2>&1 || docker compose version >/dev/null 2>&1 || optional="$optional docker-compose"
 fi
 [ -n "$missing$optional" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then

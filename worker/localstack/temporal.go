@@ -2,6 +2,7 @@ package localstack
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,13 +52,25 @@ type TemporalOptions struct {
 	SearchAttributes map[string]string
 	// DynamicConfig values of the server are JSON, by key.
 	DynamicConfig map[string]string
-	// Binary is the `temporal` program; empty means the one that EnsureTemporal finds or builds.
+	// Server, when set, runs a full server in place of the development server. It has no Web UI,
+	// and namespace and search attributes are left to whoever starts it: only Dir, the ports and Namespace above apply.
+	Server *TemporalServer
+	// Binary is the `temporal` program, or `temporal-server` where Server is set; empty means the one that EnsureTemporal
+	// or EnsureTemporalServer finds or builds.
 	Binary string
 	// Progress, when set, is told about what takes long.
 	Progress func(string)
 }
 
-// Temporal is a development server running on this machine. Its methods may be used by many
+// TemporalServer is what a full server is told besides its ports.
+type TemporalServer struct {
+	// Environment has the settings of the server's own configuration template, such as POSTGRES_SEEDS=127.0.0.1.
+	Environment []string
+	// DynamicConfig is the text of the dynamic configuration's file.
+	DynamicConfig []byte
+}
+
+// Temporal is a server running on this machine. Its methods may be used by many
 // goroutines.
 type Temporal struct {
 	place   *place
@@ -68,10 +81,19 @@ type Temporal struct {
 	server *process
 }
 
-type temporalPorts struct{ frontend, ui, http, metrics int }
+type temporalPorts struct {
+	frontend, ui, http, metrics int
+	inner                       map[string]int // of a full server, by the variable that tells it
+}
 
-// StartTemporal starts a Temporal development server and waits until its namespace takes workflows
-// with the search attributes. ctx bounds the start only.
+// innerPorts are the variables for the ports that only a full server's own parts connect to.
+var innerPorts = []string{
+	"HISTORY_GRPC_PORT", "MATCHING_GRPC_PORT", "WORKER_GRPC_PORT",
+	"FRONTEND_MEMBERSHIP_PORT", "HISTORY_MEMBERSHIP_PORT", "MATCHING_MEMBERSHIP_PORT", "WORKER_MEMBERSHIP_PORT",
+}
+
+// StartTemporal starts a Temporal server and waits until its namespace takes workflows with the
+// search attributes, a full one until it answers. ctx bounds the start only.
 //
 // Errors tell that the folder is in use by another copy, that a port is taken, why the program is
 // missing, or quote the last lines of the server's log.
@@ -88,12 +110,17 @@ func StartTemporal(ctx context.Context, options TemporalOptions) (*Temporal, err
 			return nil, fmt.Errorf("search attribute %s: unknown type %q: %w", name, kind, err)
 		}
 	}
+	options.Headless = options.Headless || options.Server != nil
 	if options.Binary == "" {
-		binary, err := EnsureTemporal(ctx, options.Progress)
+		var err error
+		if options.Server == nil {
+			options.Binary, err = EnsureTemporal(ctx, options.Progress)
+		} else {
+			options.Binary, _, err = EnsureTemporalServer(ctx, options.Progress)
+		}
 		if err != nil {
 			return nil, err
 		}
-		options.Binary = binary
 	}
 	home, err := openPlace(options.Dir, "temporal", nil, options.Progress)
 	if err != nil {
@@ -110,6 +137,11 @@ func StartTemporal(ctx context.Context, options TemporalOptions) (*Temporal, err
 func (t *Temporal) prepareAndStart(ctx context.Context) error {
 	if err := os.WriteFile(t.logPath(), nil, 0o600); err != nil {
 		return fmt.Errorf("empty the Temporal log: %w", err)
+	}
+	if t.options.Server != nil {
+		if err := os.WriteFile(t.dynamicConfigPath(), t.options.Server.DynamicConfig, 0o600); err != nil {
+			return fmt.Errorf("write Temporal's dynamic configuration: %w", err)
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,13 +177,43 @@ func (t *Temporal) choosePorts() (chosen bool, err error) {
 	if !t.options.Headless {
 		t.ports.ui = choose(t.options.UIPort)
 	}
+	if t.options.Server != nil && err == nil && !t.reusePorts() {
+		t.ports.inner = map[string]int{}
+		for _, variable := range innerPorts {
+			t.ports.inner[variable] = choose(0)
+		}
+		err = errors.Join(err, t.keepPorts())
+	}
 	return chosen, err
+}
+
+// reusePorts takes the inner ports that a full server had on this data, and tells whether it could. Under other ones it would
+// look for itself under those for half a minute, since the databases list it there as a server that may still run.
+func (t *Temporal) reusePorts() bool {
+	text, err := os.ReadFile(t.portsPath())
+	kept := map[string]int{}
+	if err != nil || json.Unmarshal(text, &kept) != nil || len(kept) != len(innerPorts) {
+		return false
+	}
+	t.ports.inner = kept
+	return wantFree(slices.Collect(maps.Values(kept))...) == nil
+}
+
+func (t *Temporal) keepPorts() error {
+	text, err := json.Marshal(t.ports.inner)
+	if err == nil {
+		err = os.WriteFile(t.portsPath(), text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the ports of the Temporal server: %w", err)
+	}
+	return nil
 }
 
 // start runs the server on its ports and waits until it is ready. The caller holds mu.
 func (t *Temporal) start(ctx context.Context) error {
 	server, err := startProcess(program{
-		path: t.options.Binary, args: t.arguments(), dir: t.place.path, env: cleanEnv("TEMPORAL_"),
+		path: t.options.Binary, args: t.arguments(), dir: t.place.path, env: t.environment(),
 		logPath: t.logPath(), orphan: syscall.SIGTERM,
 	})
 	if err != nil {
@@ -178,7 +240,27 @@ func (t *Temporal) start(ctx context.Context) error {
 	return err
 }
 
+// environment of the server. A full one is told everything by it, so that nothing else of ours may be in it.
+func (t *Temporal) environment() []string {
+	if t.options.Server == nil {
+		return cleanEnv("TEMPORAL_")
+	}
+	environment := append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.place.path,
+		"BIND_ON_IP=" + loopback, "DYNAMIC_CONFIG_FILE_PATH=" + t.dynamicConfigPath(),
+		"FRONTEND_GRPC_PORT=" + strconv.Itoa(t.ports.frontend), "FRONTEND_HTTP_PORT=" + strconv.Itoa(t.ports.http),
+		"PROMETHEUS_ENDPOINT=" + hostPort(t.ports.metrics),
+	}, t.options.Server.Environment...)
+	for variable, port := range t.ports.inner {
+		environment = append(environment, variable+"="+strconv.Itoa(port))
+	}
+	return environment
+}
+
 func (t *Temporal) arguments() []string {
+	if t.options.Server != nil {
+		return []string{"start"}
+	}
 	arguments := []string{
 		"server", "start-dev", "--log-level", "warn", "--color", "never",
 		"--ip", loopback, "--port", strconv.Itoa(t.ports.frontend),
@@ -243,6 +325,9 @@ func (t *Temporal) checkReady(ctx context.Context, connection client.Client) err
 	if _, err := connection.CheckHealth(ctx, nil); err != nil {
 		return fmt.Errorf("check the health of Temporal: %w", err)
 	}
+	if t.options.Server != nil {
+		return nil
+	}
 	// Listing needs the namespace to be known to the frontend and the visibility store to answer.
 	_, err := connection.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Namespace: t.options.Namespace, PageSize: 1})
 	if err != nil {
@@ -279,8 +364,11 @@ var errAttributesAdded = errors.New("it does not show its new search attributes 
 // Address gives host and port of the gRPC frontend, which stay the same over restarts.
 func (t *Temporal) Address() string { return hostPort(t.ports.frontend) }
 
-// Namespace gives the namespace that was made ready.
+// Namespace gives the namespace that was made ready, or that whoever started a full server makes.
 func (t *Temporal) Namespace() string { return t.options.Namespace }
+
+// HTTPURL gives the address of the HTTP API.
+func (t *Temporal) HTTPURL() string { return "http://" + hostPort(t.ports.http) }
 
 // UIURL gives the address of the Web UI, or nothing when the server is headless.
 func (t *Temporal) UIURL() string {
@@ -352,3 +440,9 @@ func (t *Temporal) Close() error {
 }
 
 func (t *Temporal) logPath() string { return filepath.Join(t.place.path, "temporal.log") }
+
+func (t *Temporal) portsPath() string { return filepath.Join(t.place.path, "ports.json") }
+
+func (t *Temporal) dynamicConfigPath() string {
+	return filepath.Join(t.place.path, "dynamicconfig.yaml")
+}
