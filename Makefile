@@ -82,8 +82,20 @@ $(OPENAPI_TOOLS): $(OPENAPI_TOOLS_LOCK) | install-for-tests
 		npm ci --prefix .cache/openapi --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null && touch $@; \
 	else echo "Node.js or npm is missing: the checks of the OpenAPI description are skipped"; fi
 
+# Prometheus and promtool, which the tests hold the alert rules against. Debian's package is only unpacked: installed, it would
+# start a server, and building them takes far longer.
+PROMETHEUS := $(CURDIR)/.cache/prometheus/usr/bin/promtool
+$(PROMETHEUS): | install-for-tests
+	@if command -v prometheus >/dev/null && command -v promtool >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then \
+		echo "unpacking Debian's prometheus (once)…" && rm -rf .cache/prometheus && mkdir -p .cache/prometheus && cd .cache/prometheus && \
+		{ { apt-get download -q prometheus >/dev/null 2>&1 || { apt-get update -q >/dev/null && apt-get download -q prometheus >/dev/null; }; } && \
+		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb && touch $@ || \
+		echo "the package manager has no prometheus: the tests of the alert rules are skipped"; }; \
+	else echo "prometheus and promtool are missing: the tests of the alert rules are skipped"; fi
+
 .PHONY: prepare
-prepare: install-for-tests build $(STRIPE_MOCK) $(STATEFUL_MOCK) $(TYPESCRIPT) $(OPENAPI_TOOLS) ## build and install what the tests need
+prepare: install-for-tests build $(STRIPE_MOCK) $(STATEFUL_MOCK) $(TYPESCRIPT) $(OPENAPI_TOOLS) $(PROMETHEUS) ## build and install what the tests need
 	@bin/worker prepare
 
 .PHONY: install

@@ -93,5 +93,6 @@ func (r *Refunds) apply(
 	default:
 		applied.Verdict, applied.Why = Refused, row.Effect
 	}
+	r.observed(o.Source, applied)
 	return applied, nil
 }

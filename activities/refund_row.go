@@ -28,11 +28,25 @@ type Channels interface {
 type Refunds struct {
 	store    *schema.Store
 	channels Channels
+	observed func(Source, AppliedEvidence)
+}
+
+// RefundsOption is something that Refunds can do without.
+type RefundsOption func(*Refunds)
+
+// WithObserver has every piece of evidence told that was applied, with what it did. A decision's may still be undone with its
+// transaction.
+func WithObserver(observed func(Source, AppliedEvidence)) RefundsOption {
+	return func(r *Refunds) { r.observed = observed }
 }
 
 // NewRefunds returns the activities of channel refunds on the given database and channels.
-func NewRefunds(store *schema.Store, channels Channels) *Refunds {
-	return &Refunds{store: store, channels: channels}
+func NewRefunds(store *schema.Store, channels Channels, options ...RefundsOption) *Refunds {
+	r := &Refunds{store: store, channels: channels, observed: func(Source, AppliedEvidence) {}}
+	for _, option := range options {
+		option(r)
+	}
+	return r
 }
 
 // RefundRow is what the database says of a refund. Times are Postgres'; NextLook and LookUntil are zero where no look-up

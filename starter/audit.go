@@ -4,15 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/starter/metrics"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 func (a *app) auditCommand() *cobra.Command {
 	var all bool
+	var file string
 	command := &cobra.Command{
 		Use: "audit [--all-tenants]", Short: "Prove every invariant of the ledger and list open jobs and refunds without a run",
 		Long: "Prove every invariant of the ledger in one snapshot and list open jobs and refunds without a run. Ends with " +
@@ -24,6 +28,10 @@ func (a *app) auditCommand() *cobra.Command {
 			a.began = true
 			return usagef("--tenant and --all-tenants contradict each other: give one of them")
 		}
+		if file != "" && !all {
+			a.began = true
+			return usagef("--metrics-file tells about the whole ledger: give --all-tenants too")
+		}
 		return a.patientVerb(func(ctx context.Context, c *client.Client, _ []string) error {
 			tenant := ""
 			if !all {
@@ -32,15 +40,35 @@ func (a *app) auditCommand() *cobra.Command {
 					return err
 				}
 			}
+			began := time.Now()
 			report, err := c.Audit(ctx, tenant)
 			if err != nil {
 				return err
+			}
+			if file != "" {
+				if err := writeAuditMetrics(file, report, time.Since(began)); err != nil {
+					return err
+				}
 			}
 			return a.showAudit(report)
 		})(cmd, args)
 	}
 	command.Flags().BoolVar(&all, "all-tenants", false, "audit every tenant")
+	command.Flags().StringVar(&file, "metrics-file", "",
+		"also write what was found to this .prom file, for the textfile collector of Prometheus' node_exporter")
 	return command
+}
+
+// writeAuditMetrics replaces the file as a whole, so that no half of it is ever read.
+func writeAuditMetrics(file string, report client.AuditReport, took time.Duration) error {
+	registry := prometheus.NewRegistry()
+	if err := metrics.NewAudit(registry).Show(report, took); err != nil {
+		return err
+	}
+	if err := prometheus.WriteToTextfile(file, registry); err != nil {
+		return fmt.Errorf("write --metrics-file: %w", err)
+	}
+	return nil
 }
 
 func (a *app) showAudit(report client.AuditReport) error {

@@ -168,6 +168,7 @@ func TestUsageMistakesEndWithStatus2AndSayWhatToDo(t *testing.T) {
 		{[]string{"issue", "resolve", "i-1", "--id", "1"}, `"reason" not set`},
 		{[]string{"audit", "everything"}, "too much"},
 		{[]string{"audit", "--all-tenants", "--tenant", "acme"}, "contradict"},
+		{[]string{"audit", "--metrics-file", "audit.prom"}, "give --all-tenants too"},
 	} {
 		got := c.run(mistake.args...)
 		assert.Equal(t, statusUsage, got.status, "%q", mistake.args)
@@ -319,7 +320,11 @@ func TestAuditVerb(t *testing.T) {
 
 	c.sql("UPDATE reclaim.accounts SET balance = 7 WHERE account_id = 'team-8'")
 	c.ok("audit")
-	status, broken := c.json("audit", "--all-tenants")
+	file := filepath.Join(t.TempDir(), "audit.prom")
+	status, broken := c.json("audit", "--all-tenants", "--metrics-file", file)
+	told, err := os.ReadFile(file)
+	require.NoError(t, err, "it is written also where the audit finds a break")
+	assert.Contains(t, string(told), "reclaim_audit_breaks{check=\"account_balance\"} 1\n")
 	assert.Equal(t, statusRefused, status)
 	assert.Equal(t, "InvariantBroken", broken["code"])
 	assert.Equal(t, "never", broken["retry"])

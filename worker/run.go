@@ -20,13 +20,17 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"go.uber.org/zap"
 
 	"github.com/reclaimhq/reclaim/activities"
 	"github.com/reclaimhq/reclaim/schema"
+	starter "github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/starter/metrics"
 	"github.com/reclaimhq/reclaim/worker/config"
+	"github.com/reclaimhq/reclaim/worker/meter"
 	"github.com/reclaimhq/reclaim/worker/notices"
 	"github.com/reclaimhq/reclaim/worker/relay"
 	"github.com/reclaimhq/reclaim/workflows"
@@ -47,7 +51,8 @@ func runCommand() *cobra.Command {
 		Long: "Run workflows and activities, and start what accepted refunds and enqueued jobs have left in the outbox, until " +
 			"SIGTERM. Reads DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS, RECLAIM_CHANNELS (a TOML file of payment " +
 			"channels), RECLAIM_LISTEN (where their notices are taken and GET /metrics answers: for inside networks only, but for " +
-			"/v1/channels/), RECLAIM_CODEC_KEYS (a file of keys, to encrypt what Temporal stores) and TEMPORAL_… from the environment.",
+			"/v1/channels/), RECLAIM_AUDIT_EVERY (a duration such as 1h: audit all tenants so often and show in the metrics what was " +
+			"found; set it for one worker only), RECLAIM_CODEC_KEYS (a file of keys, to encrypt what Temporal stores) and TEMPORAL_… from the environment.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := config.Load(os.Getenv)
@@ -77,6 +82,25 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	}
 	options := settings.Temporal
 	options.Logger = config.SDKLogger(logger)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		meter.NewReadings(store, meter.ReadEvery, logger))
+	guards, err := meter.NewGuards(registry)
+	if err != nil {
+		return err
+	}
+	channels, err := meter.NewChannels(config.ChannelSet(settings.Channels), registry)
+	if err != nil {
+		return err
+	}
+	jobs := activities.NewJobs(store)
+	refunds := activities.NewRefunds(store, channels, activities.WithObserver(guards.Observed))
+	var types meter.Types
+	workflows.Register(&types)
+	workflows.RegisterActivities(&types, jobs, refunds)
+	if options.MetricsHandler, err = metrics.SDK(registry, types.Names...); err != nil {
+		return err
+	}
 	var temporal client.Client
 	if err := reach(ctx, logger, "Temporal", func(ctx context.Context) (err error) {
 		temporal, err = client.DialContext(ctx, options)
@@ -90,30 +114,31 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	}); err != nil {
 		return ignoreStop(err)
 	}
-	refunds := activities.NewRefunds(store, config.ChannelSet(settings.Channels))
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	outbox, err := relay.New(store, temporal, settings.TaskQueue, metrics, logger)
+	outbox, err := relay.New(store, temporal, settings.TaskQueue, registry, logger)
 	if err != nil {
 		return err
 	}
 	door := http.NewServeMux()
-	door.Handle("/v1/channels/", notices.Handler(refunds, notices.TellRun(temporal, settings.TaskQueue), logger))
-	door.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	door.Handle("/v1/channels/", notices.Handler(channels.Notices(refunds), notices.TellRun(temporal, settings.TaskQueue), logger))
+	door.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	closeDoor, err := openDoor(ctx, settings.Listen, door, logger)
 	if err != nil {
 		return err
 	}
 	defer closeDoor()
-	worker := newWorker(temporal, settings)
+	worker := newWorker(temporal, settings, guards)
 	workflows.Register(worker)
-	workflows.RegisterActivities(worker, activities.NewJobs(store), refunds)
+	workflows.RegisterActivities(worker, jobs, refunds)
 	if err := worker.Start(); err != nil {
 		return fmt.Errorf("start polling the task queue %s: %w", settings.TaskQueue, err)
 	}
-	var relaying sync.WaitGroup
-	defer relaying.Wait()
-	relaying.Go(func() { outbox.Run(ctx) })
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { outbox.Run(ctx) })
+	if settings.AuditEvery > 0 {
+		ledger := starter.New(temporal, store, settings.TaskQueue)
+		beside.Go(func() { auditAlways(ctx, ledger, settings.AuditEvery, metrics.NewAudit(registry), logger) })
+	}
 	logger.Info("polling", zap.String("taskQueue", settings.TaskQueue), zap.String("temporal", options.HostPort))
 	<-ctx.Done()
 	logger.Info("stopping: money calls in flight are finished first", zap.Duration("atMost", stopTimeout))
@@ -149,7 +174,7 @@ func openDoor(ctx context.Context, address string, door http.Handler, logger *za
 	}, nil
 }
 
-func newWorker(temporal client.Client, settings config.Config) sdkworker.Worker {
+func newWorker(temporal client.Client, settings config.Config, guards interceptor.WorkerInterceptor) sdkworker.Worker {
 	var deployment sdkworker.DeploymentOptions
 	if settings.BuildID != "" {
 		deployment = sdkworker.DeploymentOptions{
@@ -162,6 +187,7 @@ func newWorker(temporal client.Client, settings config.Config) sdkworker.Worker 
 	return sdkworker.New(temporal, settings.TaskQueue, sdkworker.Options{
 		DeploymentOptions: deployment,
 		WorkerStopTimeout: stopTimeout,
+		Interceptors:      []interceptor.WorkerInterceptor{guards},
 		// A money call holds a connection: more of them at once would only wait in the pool with their time running.
 		MaxConcurrentLocalActivityExecutionSize: settings.Connections,
 		// An activity that asks a payment channel waits for it without a connection most of its time.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/starter/metrics"
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // RunOptions are what a process needs to be the door.
@@ -45,15 +47,18 @@ func Run(ctx context.Context, o RunOptions) error {
 		return err
 	}
 	defer store.Close()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if o.Temporal.MetricsHandler, err = metrics.SDK(registry, contract.MeteredJobWorkflow, contract.ChannelRefundWorkflow); err != nil {
+		return err
+	}
 	temporal, err := temporalclient.NewLazyClient(o.Temporal)
 	if err != nil {
 		return fmt.Errorf("prepare the Temporal client: %w", err)
 	}
 	defer temporal.Close()
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	door, err := New(Options{
-		Client: client.New(temporal, store, o.TaskQueue), Logger: o.Logger, Notices: worker, Metrics: metrics, Limits: o.Limits,
+		Client: client.New(temporal, store, o.TaskQueue), Logger: o.Logger, Notices: worker, Metrics: registry, Limits: o.Limits,
 		Ready: func(ctx context.Context) error {
 			if err := schema.CheckVersion(ctx, store); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
@@ -27,6 +28,8 @@ type Config struct {
 	Connections int
 	// Listen is the address on which payment channels' notices are taken, empty for none.
 	Listen string
+	// AuditEvery is the pause between two audits of all tenants by the worker, 0 for none.
+	AuditEvery time.Duration
 	// Channels are the payment channels of the file that RECLAIM_CHANNELS names, none where it is unset.
 	Channels []ChannelConfig
 	// DeploymentName and BuildID name the version that this worker is of its deployment; both are empty where the worker is
@@ -83,6 +86,11 @@ func Load(getenv func(string) string) (Config, error) {
 		mistake("TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID go together: set both for a versioned worker, or neither")
 	}
 	var err error
+	if text := getenv("RECLAIM_AUDIT_EVERY"); text != "" {
+		if c.AuditEvery, err = time.ParseDuration(text); err != nil || c.AuditEvery < time.Second {
+			mistake("RECLAIM_AUDIT_EVERY must be a duration of at least 1s, such as 1h, not %q", text)
+		}
+	}
 	if path := getenv("RECLAIM_CHANNELS"); path != "" {
 		if c.Channels, err = loadChannels(path, getenv); err != nil {
 			mistakes = append(mistakes, err)

@@ -26,6 +26,7 @@ import (
 	"github.com/reclaimhq/reclaim/schema/schematest"
 	reclaim "github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/worker/meter"
 	"github.com/reclaimhq/reclaim/worker/notices"
 	"github.com/reclaimhq/reclaim/worker/relay"
 	"github.com/reclaimhq/reclaim/workflows"
@@ -217,6 +218,7 @@ func (w *world) startRelayOn(store *schema.Store, temporal client.Client, metric
 		// It fails only for metrics that are registered twice.
 		panic(err)
 	}
+	metrics.MustRegister(meter.NewReadings(store, 0, zap.NewNop()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { outbox.Run(ctx) })
