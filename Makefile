@@ -104,7 +104,12 @@ test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones t
 
 .PHONY: test-faults
 test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs (minutes)
-	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/...
+	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 30m ./worker/faults/... ./worker/webui
+
+.PHONY: pictures
+pictures: prepare ## take the pictures in docs/pictures anew, of the Web UI in a browser
+	@rm -f docs/pictures/*.png
+	@RECLAIM_FAULTS=1 RECLAIM_PICTURES=$(CURDIR)/docs/pictures go test -count=1 -timeout 15m -run WebUI ./worker/webui
 
 .PHONY: bench
 bench: install build ## measure jobs against plain workflows, and the guards against pgbench (docs/benchmarks.md)

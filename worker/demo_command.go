@@ -59,5 +59,5 @@ func playDemo(ctx context.Context, keep bool, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "\nThe jobs in Temporal's Web UI\n%s", demo.Links(stack))
 	fmt.Fprintf(out, "The pictures are in %s\n", stack.Results())
-	return errors.Join(err, tellAddresses(stack, "deleted at the end", "account statement team-7", out), stack.Wait(ctx))
+	return errors.Join(err, tellAddresses(ctx, stack, "deleted at the end", "account statement team-7", out), stack.Wait(ctx))
 }

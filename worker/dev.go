@@ -15,6 +15,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/worker/devstack"
 	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/worker/webui"
 )
 
 func devCommand() *cobra.Command {
@@ -90,7 +91,7 @@ func dev(ctx context.Context, options devstack.Options, fresh bool, run []string
 	if options.Dir == "" {
 		data = "deleted at the end"
 	}
-	if err := tellAddresses(stack, data, "account topup team-7 --amount 1000 --key first", out); err != nil {
+	if err := tellAddresses(ctx, stack, data, "account topup team-7 --amount 1000 --key first", out); err != nil {
 		return err
 	}
 	return stack.Wait(ctx)
@@ -111,11 +112,16 @@ func runAgainst(ctx context.Context, stack *devstack.Stack, run []string, out io
 }
 
 // tellAddresses says where everything is, what becomes of the data, and how to use it all from another terminal.
-func tellAddresses(stack *devstack.Stack, data, try string, out io.Writer) error {
+func tellAddresses(ctx context.Context, stack *devstack.Stack, data, try string, out io.Writer) error {
 	file, err := stack.WriteEnvironment()
 	if err != nil {
 		return err
 	}
+	views, err := stack.Views(ctx)
+	if err != nil {
+		return err
+	}
+	views = append(views, webui.OfAccount("acme", "team-7"), webui.OfOrder("acme", "order-first"))
 	fmt.Fprintf(out, `
   Web UI     %s
   HTTP       %s (its routes: /docs)
@@ -136,9 +142,13 @@ curl -fsS $RECLAIM_SIMULATOR/simulator/payments -d '{"payment_intent":"pi_first"
 go run ./starter order add order-first --account team-7 --channel %s --payment pi_first \
   --currency eur --paid 10000 --credits 1000 --key order-first
 
+Views of the Web UI, as of now (worker views prints them anew; docs/runbook.md says what to do with them):
+
+%s
 Ctrl-C stops everything.
-`, stack.UI(), stack.GatewayURL(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
-		strings.Join(devstack.Channels(), "\n             "), file, stack.Environment(), try, devstack.Channel)
+`, stack.UI().Runs(), stack.GatewayURL(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
+		strings.Join(devstack.Channels(), "\n             "), file, stack.Environment(), try, devstack.Channel,
+		stack.UI().List(views))
 	return nil
 }
 

@@ -6,15 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/worker/webui"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
@@ -186,13 +188,23 @@ func (s *Stack) AppURL() string { return s.appURL }
 // OwnerURL gives the database URL of the owner.
 func (s *Stack) OwnerURL() string { return s.ownerURL }
 
-// UI gives the address of the Web UI's list of runs.
-func (s *Stack) UI() string {
-	return s.temporal.UIURL() + "/namespaces/" + s.temporal.Namespace() + "/workflows"
+// UI gives the Web UI.
+func (s *Stack) UI() webui.UI {
+	return webui.UI{Address: s.temporal.UIURL(), Namespace: s.temporal.Namespace()}
 }
 
-// UIOf gives the address of one run in the Web UI.
-func (s *Stack) UIOf(workflowID string) string { return s.UI() + "/" + url.PathEscape(workflowID) }
+// Views gives the Web UI's views as of now, without those that this server cannot answer.
+func (s *Stack) Views(ctx context.Context) ([]webui.View, error) {
+	known, err := s.client.OperatorService().ListSearchAttributes(ctx,
+		&operatorservice.ListSearchAttributesRequest{Namespace: s.temporal.Namespace()})
+	if err != nil {
+		return nil, fmt.Errorf("read the server's search attributes: %w", err)
+	}
+	return slices.DeleteFunc(webui.Views(time.Now()), func(v webui.View) bool {
+		_, has := known.GetSystemAttributes()[v.Needs]
+		return v.Needs != "" && !has
+	}), nil
+}
 
 // Home gives the folder of the logs, the pictures and the file env.
 func (s *Stack) Home() string { return s.home }
