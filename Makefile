@@ -115,10 +115,15 @@ test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones t
 	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout 15m ./...
 
 .PHONY: test-faults
-test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs, and play the demo on a full Temporal server (minutes)
+test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs, try the Web UI in a browser, and play the demo on a full Temporal server (minutes)
 	@bin/worker prepare --server postgres
-	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/...
+	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 30m ./worker/faults/... ./worker/webui
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- -count=1 -timeout 10m ./worker/deploy/...
+
+.PHONY: pictures
+pictures: prepare ## take the pictures in docs/pictures anew, of the Web UI in a browser
+	@rm -f docs/pictures/*.png
+	@RECLAIM_FAULTS=1 RECLAIM_PICTURES=$(CURDIR)/docs/pictures go test -count=1 -timeout 15m -run WebUI ./worker/webui
 
 .PHONY: bench
 bench: install build ## measure jobs against plain workflows, and the guards against pgbench (docs/benchmarks.md)

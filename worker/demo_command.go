@@ -52,7 +52,7 @@ func playDemo(ctx context.Context, server devstack.Server, keep bool, out io.Wri
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
-	if !keep && stack.UI() == "" {
+	if !keep && stack.UI().Address == "" {
 		return err
 	}
 	if !keep {
@@ -62,11 +62,11 @@ func playDemo(ctx context.Context, server devstack.Server, keep bool, out io.Wri
 	if err != nil {
 		fmt.Fprintf(out, "\n%v\n", err)
 	}
-	if stack.UI() == "" {
+	if stack.UI().Address == "" {
 		fmt.Fprintf(out, "\nThe workflow ids of the jobs\n%s", demo.Links(stack))
 	} else {
 		fmt.Fprintf(out, "\nThe jobs in Temporal's Web UI\n%s", demo.Links(stack))
 	}
 	fmt.Fprintf(out, "The pictures are in %s\n", stack.Results())
-	return errors.Join(err, tellAddresses(stack, "deleted at the end", "account statement team-7", out), stack.Wait(ctx))
+	return errors.Join(err, tellAddresses(ctx, stack, "deleted at the end", "account statement team-7", out), stack.Wait(ctx))
 }

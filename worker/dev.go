@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/worker/devstack"
 	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/worker/webui"
 )
 
 func devCommand() *cobra.Command {
@@ -122,7 +122,7 @@ func dev(ctx context.Context, options devstack.Options, fresh bool, run []string
 	if options.Dir == "" {
 		data = "deleted at the end"
 	}
-	if err := tellAddresses(stack, data, "account topup team-7 --amount 1000 --key first", out); err != nil {
+	if err := tellAddresses(ctx, stack, data, "account topup team-7 --amount 1000 --key first", out); err != nil {
 		return err
 	}
 	return stack.Wait(ctx)
@@ -143,10 +143,21 @@ func runAgainst(ctx context.Context, stack *devstack.Stack, run []string, out io
 }
 
 // tellAddresses says where everything is, what becomes of the data, and how to use it all from another terminal.
-func tellAddresses(stack *devstack.Stack, data, try string, out io.Writer) error {
+func tellAddresses(ctx context.Context, stack *devstack.Stack, data, try string, out io.Writer) error {
 	file, err := stack.WriteEnvironment()
 	if err != nil {
 		return err
+	}
+	ui, looking := "none: the full server has none of its own", ""
+	if stack.UI().Address != "" {
+		views, err := stack.Views(ctx)
+		if err != nil {
+			return err
+		}
+		views = append(views, webui.OfAccount("acme", "team-7"), webui.OfOrder("acme", "order-first"))
+		ui = stack.UI().Runs()
+		looking = "Views of the Web UI, as of now (worker views prints them anew; docs/runbook.md says what to do with them):\n\n" +
+			stack.UI().List(views) + "\n"
 	}
 	fmt.Fprintf(out, `
   Web UI     %s
@@ -168,9 +179,9 @@ curl -fsS $RECLAIM_SIMULATOR/simulator/payments -d '{"payment_intent":"pi_first"
 go run ./starter order add order-first --account team-7 --channel %s --payment pi_first \
   --currency eur --paid 10000 --credits 1000 --key order-first
 
-Ctrl-C stops everything.
-`, cmp.Or(stack.UI(), "none: the full server has none of its own"), stack.GatewayURL(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
-		strings.Join(devstack.Channels(), "\n             "), file, stack.Environment(), try, devstack.Channel)
+%sCtrl-C stops everything.
+`, ui, stack.GatewayURL(), stack.TemporalAddress(), stack.AppURL(), stack.OwnerURL(), stack.Home(), data,
+		strings.Join(devstack.Channels(), "\n             "), file, stack.Environment(), try, devstack.Channel, looking)
 	return nil
 }
 

@@ -87,6 +87,7 @@ func startDev(t *testing.T, options devstack.Options) *running {
 	r.database = databaseLine.FindStringSubmatch(text)[1]
 	parsed, err := url.Parse(r.database)
 	require.NoError(t, err)
+	require.Contains(t, text, "/namespaces/default/workflows?query=ReclaimAttention+IS+NOT+NULL", "the Web UI's views")
 	r.addresses = []string{parsed.Host, temporalLine.FindStringSubmatch(text)[1], uiLine.FindStringSubmatch(text)[1]}
 	for _, match := range processLine.FindAllStringSubmatch(text, -1) {
 		pid, err := strconv.Atoi(match[1])

@@ -46,7 +46,8 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(runCommand(), renderCommand(), simulatorCommand(), gatewayCommand(), migrateCommand(), healthCommand(), devCommand(), demoCommand(), prepareCommand())
+	root.AddCommand(runCommand(), renderCommand(), simulatorCommand(), gatewayCommand(), migrateCommand(), healthCommand(),
+		devCommand(), demoCommand(), prepareCommand(), viewsCommand())
 	return root
 }
 

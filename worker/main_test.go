@@ -29,6 +29,7 @@ func TestMistakesOfTheCommandLineAndTheEnvironmentAreWrongUsage(t *testing.T) {
 	for args, says := range map[string]string{
 		"walk": "unknown command", "run fast": "unknown command", "run --fast": "unknown flag", "dev fast": "comes after --",
 		"run": "DATABASE_URL must begin with postgres://", "migrate": "DATABASE_URL must", "render": "TEMPORAL_",
+		"views --account team-7": "--tenant goes with", "views --tenant acme --order a/b": "--order",
 	} {
 		root := command()
 		root.SetArgs(strings.Fields(args))

@@ -84,11 +84,11 @@ func Run(ctx context.Context, stack *devstack.Stack, out io.Writer) error {
 func Links(stack *devstack.Stack) string {
 	var text string
 	for _, scene := range slices.Concat(scenes(), sourceScenes()) {
-		text += fmt.Sprintf("  %-14s %s\n", scene.job.JobID, stack.UIOf(contract.JobWorkflowID(tenant, scene.job.JobID)))
+		text += fmt.Sprintf("  %-14s %s\n", scene.job.JobID, stack.UI().Run(contract.JobWorkflowID(tenant, scene.job.JobID)))
 	}
 	for _, scene := range refundScenes() {
 		number := contract.RefundNumber(tenant, actor, scene.order)
-		text += fmt.Sprintf("  %-14s %s\n", scene.order, stack.UIOf(contract.RefundWorkflowID(tenant, number)))
+		text += fmt.Sprintf("  %-14s %s\n", scene.order, stack.UI().Run(contract.RefundWorkflowID(tenant, number)))
 	}
 	return text
 }

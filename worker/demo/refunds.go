@@ -126,7 +126,7 @@ func sourceScenes() []scene {
 
 // buy lets the customer pay through the channel and registers the order, which tops the account up.
 func (s *stage) buy(ctx context.Context, order, channel string) error {
-	if err := theChannel(s.stack).pay(ctx, "pi_"+order, orderPaid); err != nil {
+	if err := s.stack.Simulator().Pay(ctx, "pi_"+order, orderPaid); err != nil {
 		return err
 	}
 	added, err := s.client.AddOrder(ctx, contract.Order{
@@ -168,7 +168,7 @@ func (s *stage) showRefund(ctx context.Context, scene refundScene) error {
 	if err := errors.Join(playErr, err); err != nil {
 		return err
 	}
-	moved, asked, err := theChannel(s.stack).booked(ctx, "pi_"+scene.order, number)
+	moved, asked, err := s.stack.Simulator().Booked(ctx, "pi_"+scene.order, number)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (s *stage) playRefund(ctx context.Context, scene refundScene, number string
 	if err := s.buy(ctx, scene.order, scene.channel); err != nil {
 		return client.Refund{}, err
 	}
-	if err := theChannel(s.stack).script(ctx, number, scene.script); err != nil {
+	if err := s.stack.Simulator().Script(ctx, number, scene.script); err != nil {
 		return client.Refund{}, err
 	}
 	requested, err := s.client.RequestRefund(ctx, contract.RefundRequest{

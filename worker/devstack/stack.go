@@ -6,15 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/worker/webui"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
@@ -222,20 +224,22 @@ func (s *Stack) OwnerURL() string { return s.ownerURL }
 // TemporalHTTP gives the address of Temporal's HTTP API.
 func (s *Stack) TemporalHTTP() string { return s.temporal.HTTPURL() }
 
-// UI gives the address of the Web UI's list of runs, or nothing where there is no Web UI.
-func (s *Stack) UI() string {
-	if s.temporal.UIURL() == "" {
-		return ""
-	}
-	return s.temporal.UIURL() + "/namespaces/" + s.temporal.Namespace() + "/workflows"
+// UI gives the Web UI, without an address where there is none.
+func (s *Stack) UI() webui.UI {
+	return webui.UI{Address: s.temporal.UIURL(), Namespace: s.temporal.Namespace()}
 }
 
-// UIOf gives the address of one run in the Web UI, or the run's id where there is no Web UI.
-func (s *Stack) UIOf(workflowID string) string {
-	if s.UI() == "" {
-		return workflowID
+// Views gives the Web UI's views as of now, without those that this server cannot answer.
+func (s *Stack) Views(ctx context.Context) ([]webui.View, error) {
+	known, err := s.client.OperatorService().ListSearchAttributes(ctx,
+		&operatorservice.ListSearchAttributesRequest{Namespace: s.temporal.Namespace()})
+	if err != nil {
+		return nil, fmt.Errorf("read the server's search attributes: %w", err)
 	}
-	return s.UI() + "/" + url.PathEscape(workflowID)
+	return slices.DeleteFunc(webui.Views(time.Now()), func(v webui.View) bool {
+		_, has := known.GetSystemAttributes()[v.Needs]
+		return v.Needs != "" && !has
+	}), nil
 }
 
 // Home gives the folder of the logs, the pictures and the file env.

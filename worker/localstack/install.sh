@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs, as root and from Debian's packages, what the machine lacks of what the local stack and the race detector need:
 # Postgres' binaries and a C compiler. Called as "install.sh tests", also what the tests of payment channels need, Node.js
-# with npm and Stripe's Python library, and what reads docker-compose.yml. Elsewhere it installs nothing: Postgres is downloaded by the stack itself, the
-# tests run without the race detector, and those that lack a tool are skipped and say so.
+# with npm and Stripe's Python library; Chromium, in which the Web UI is tried; and what reads docker-compose.yml and the alert
+# rules. Elsewhere it installs nothing: Postgres is downloaded by the stack itself, the tests run without the race detector,
+# and those that lack a tool are skipped and say so.
 set -eu
 
 missing=""
@@ -12,6 +13,8 @@ optional=""
 if [ "${1:-}" = tests ]; then
 	command -v node >/dev/null 2>&1 || optional="nodejs"
 	command -v npm >/dev/null 2>&1 || optional="$optional npm"
+	command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 ||
+		optional="$optional chromium"
 	# Debian's Python, whichever else comes first on PATH.
 	/usr/bin/python3 -c 'import stripe' >/dev/null 2>&1 || optional="$optional python3-stripe"
 	command -v docker-compose >/dev/null 2>&1 || docker compose version >/dev/null 2>&1 || optional="$optional docker-compose"
