@@ -58,20 +58,24 @@ type page struct {
 	send  []choice
 }
 
-// choice is a message that a person can send, ready to be pasted.
-type choice struct{ does, payload string }
+// choice is a message that a person can send, ready to be pasted. Its fields stand on lines of their own, since the Web UI cuts
+// long lines off.
+type choice struct {
+	does   string
+	fields []string
+}
 
 // show renders the page as Markdown.
 func (d *details) show(ctx workflow.Context, p page) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n**Waits for:** %s\n\n", p.stands, p.waits)
+	fmt.Fprintf(&b, "%s\n\n**Waits for:** %s\n\n**All of it, for ever:** `%s`\n\n", p.stands, p.waits, p.timeline)
 	if p.needs != "" {
 		fmt.Fprintf(&b, "**A person is needed:** %s\n\n", p.needs)
 		if len(p.send) > 0 {
 			b.WriteString("Send the signal (or update) `resolve` with one of these, after filling in what is empty:\n\n")
 		}
 		for _, option := range p.send {
-			fmt.Fprintf(&b, "- %s\n\n```json\n%s\n```\n\n", option.does, option.payload)
+			fmt.Fprintf(&b, "- %s\n\n```json\n{\n  %s\n}\n```\n\n", option.does, strings.Join(option.fields, ",\n  "))
 		}
 	}
 	b.WriteString("| when (UTC) | step | ledger |\n|---|---|---|\n")
@@ -81,7 +85,6 @@ func (d *details) show(ctx workflow.Context, p page) {
 			fmt.Fprintf(&b, "| … | %d more, see the timeline | %s |\n", d.earlier, signed(d.earlierLedger))
 		}
 	}
-	fmt.Fprintf(&b, "\nAll of it, for ever: `%s`", p.timeline)
 	workflow.SetCurrentDetails(ctx, b.String())
 }
 

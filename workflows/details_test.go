@@ -116,8 +116,8 @@ func pasted(t *testing.T, page string) (payloads []string) {
 
 // filled is a proposed message after a person has filled it in.
 func filled(payload string) string {
-	return strings.NewReplacer(`"operator":""`, `"operator":"ann"`, `"reason":""`, `"reason":"seen"`,
-		`"evidence":""`, `"evidence":"the dashboard"`, `"channelRef":""`, `"channelRef":"re_1"`, `"amount":0`, `"amount":1250`).Replace(payload)
+	return strings.NewReplacer(`"operator": ""`, `"operator": "ann"`, `"reason": ""`, `"reason": "seen"`,
+		`"evidence": ""`, `"evidence": "the dashboard"`, `"channelRef": ""`, `"channelRef": "re_1"`, `"amount": 0`, `"amount": 1250`).Replace(payload)
 }
 
 func TestAPageShowsOutsideTextsAsTextAndStaysBounded(t *testing.T) {
@@ -135,6 +135,18 @@ func TestAPageShowsOutsideTextsAsTextAndStaysBounded(t *testing.T) {
 	assert.Equal(t, "charged 40 to account team -40", s.steps()[0])
 	assert.Contains(t, s.steps()[1], "more, see the timeline")
 	assert.Less(t, len(page), 40_000)
+}
+
+func TestThePageTellsOfASecondSubmission(t *testing.T) {
+	s := newStage(t, delivers(10*time.Second, "v"))
+	for _, second := range []time.Duration{1, 2} {
+		s.at(second*time.Second, func() { s.update("u"+second.String(), contract.AwaitChargeUpdate, json.RawMessage(s.raw())) })
+	}
+	s.run()
+	assert.Equal(t, []string{
+		"charged 40 to account team -40", "attempt 1 of 3: RenderVideo on queue gpu",
+		"submitted again: it was charged before, so nothing was moved", "delivered by attempt 1",
+	}, s.steps())
 }
 
 func TestThePageOfADeclinedJobSaysWhy(t *testing.T) {
@@ -169,7 +181,7 @@ func TestThePageOfARefundHasWhatCanBeSent(t *testing.T) {
 		s.signal(contract.ResolveMessage, json.RawMessage(filled(pasted(t, page)[0])))
 	})
 	s.run()
-	assert.Contains(t, page, "**unknown** · 1250 eur through bank. Did the money go back? **Unknown: it was sent and not acknowledged")
+	assert.Contains(t, page, "**unknown** · 1250 eur (in its smallest unit) through bank. Did the money go back? **Unknown: it was sent and not acknowledged")
 	assert.Contains(t, page, "**A person is needed:** the channel has not confirmed it in time. Look for the number `rf1` at bank first")
 	payloads := pasted(t, page)
 	require.Len(t, payloads, 4)

@@ -73,8 +73,11 @@ func (j *meteredJob) showDetails(ctx workflow.Context) {
 }
 
 func (j *meteredJob) standsInWords() string {
-	if !j.hasRow() {
-		return fmt.Sprintf("**%s** · nothing was moved", j.state())
+	switch j.state() {
+	case contract.StateCharging:
+		return "**charging** · nothing was moved yet"
+	case contract.StateDeclined:
+		return "**declined** · nothing was moved. Top the account up and submit the job again, and it is charged."
 	}
 	money := j.row.Money()
 	stands := fmt.Sprintf("**%s** · charged %d", j.state(), money.Charged)
@@ -109,17 +112,19 @@ func (j *meteredJob) decisions(ctx workflow.Context) (choices []choice) {
 		return nil
 	}
 	for _, action := range j.state().Actions() {
-		does, fields := "", ""
+		option := choice{fields: []string{`"id": "` + decisionID(ctx) + `"`, `"action": "` + string(action) + `"`}}
 		switch action {
 		case contract.ActionRetry:
-			does, fields = "**retry**: the cause is gone. The work runs again, and a success is charged.", `,"attempts":1`
+			option.does = "**retry**: the cause is gone. The work runs again, and a success is charged."
+			option.fields = append(option.fields, `"attempts": 1`)
 		case contract.ActionDeliver:
-			does, fields = "**deliver**: the customer has the result, and the evidence says where. The job is charged once.", `,"evidence":""`
+			option.does = "**deliver**: the customer has the result, and the evidence says where. The job is charged once."
+			option.fields = append(option.fields, `"evidence": ""`)
 		case contract.ActionWriteOff:
-			does = "**write_off**: it is given up. The customer keeps the credits, and the job ends."
+			option.does = "**write_off**: it is given up. The customer keeps the credits, and the job ends."
 		}
-		choices = append(choices, choice{does, fmt.Sprintf(`{"id":"%s","action":"%s"%s,"operator":"","reason":""}`,
-			decisionID(ctx), action, fields)})
+		option.fields = append(option.fields, `"operator": ""`, `"reason": ""`)
+		choices = append(choices, option)
 	}
 	return choices
 }

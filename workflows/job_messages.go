@@ -89,6 +89,8 @@ func (j *meteredJob) awaitCharge(ctx workflow.Context, _ converter.RawValue) (co
 		verdict.Verdict, verdict.Reason = contract.VerdictCharged, fmt.Sprintf("charged %d", j.row.Cost)
 		j.toldCharged = true
 	default:
+		j.tell(own, 0, "submitted again: it was charged before, so nothing was moved")
+		j.showDetails(own)
 		verdict.Verdict = contract.VerdictAlready
 		verdict.Reason = fmt.Sprintf("charged before; the job is %s", j.row.State)
 	}

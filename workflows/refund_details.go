@@ -52,7 +52,7 @@ func (r *channelRefund) returned(row activities.RefundRow) int64 {
 func (r *channelRefund) showDetails(ctx workflow.Context) {
 	status := r.status()
 	r.details.show(ctx, page{
-		stands: fmt.Sprintf("**%s** · %d %s through %s. Did the money go back? **%s** %s", status.State, status.Amount,
+		stands: fmt.Sprintf("**%s** · %d %s (in its smallest unit) through %s. Did the money go back? **%s** %s", status.State, status.Amount,
 			contract.Plain(status.Currency), contract.Plain(r.row.Channel), contract.Plain(status.DidItHappen), contract.Plain(status.Known)),
 		waits: contract.Plain(status.WaitsFor) + r.lookInWords(status) + " Then: " + contract.Plain(status.Then) + ".",
 		needs: r.needsInWords(), send: r.decisions(ctx),
@@ -93,22 +93,23 @@ func (r *channelRefund) decisions(ctx workflow.Context) (choices []choice) {
 		return nil
 	}
 	for _, action := range r.row.State.Actions() {
-		does, fields := "", ""
+		option := choice{fields: []string{`"id": "` + decisionID(ctx) + `"`, `"action": "` + string(action) + `"`}}
 		switch action {
 		case contract.ActionSettle:
-			does, fields = "**settle**: you found that it succeeded.", `,"channelRef":"","amount":0,"evidence":""`
+			option.does = "**settle**: you found that it succeeded."
+			option.fields = append(option.fields, `"channelRef": ""`, `"amount": 0`, `"evidence": ""`)
 		case contract.ActionRelease:
-			does, fields = "**release**: you found that it failed, or is not there and never will be. The credits come back.",
-				`,"amount":0,"evidence":""`
+			option.does = "**release**: you found that it failed, or is not there and never will be. The credits come back."
+			option.fields = append(option.fields, `"amount": 0`, `"evidence": ""`)
 		case contract.ActionResend:
-			does = "**resend**: it is not there, and the channel still honours its number. The same number is sent again."
+			option.does = "**resend**: it is not there, and the channel still honours its number. The same number is sent again."
 		case contract.ActionExtend:
-			does = "**extend**: it is still under way. It is looked for during another period."
+			option.does = "**extend**: it is still under way. It is looked for during another period."
 		case contract.ActionCancel:
-			does = "**cancel**: it was not sent and is withdrawn. The credits come back."
+			option.does = "**cancel**: it was not sent and is withdrawn. The credits come back."
 		}
-		choices = append(choices, choice{does, fmt.Sprintf(`{"id":"%s","action":"%s"%s,"operator":"","reason":"","approver":""}`,
-			decisionID(ctx), action, fields)})
+		option.fields = append(option.fields, `"operator": ""`, `"approver": ""`, `"reason": ""`)
+		choices = append(choices, option)
 	}
 	return choices
 }

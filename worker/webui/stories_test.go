@@ -98,7 +98,7 @@ func (s *stage) stories() []story {
 		{
 			name: "declined", view: webui.OfAccount(tenant, "thin"), workflowID: declined.WorkflowID(),
 			first:  []string{"account thin has 3 of the 40 that the job costs"},
-			second: []string{"declined, so nothing was moved"},
+			second: []string{"declined, so nothing was moved", "Top the account up and submit the job again"},
 			resolve: func(*browser) {
 				s.topUp("thin", 100)
 				s.submit(declined, contract.VerdictCharged)
@@ -108,7 +108,7 @@ func (s *stage) stories() []story {
 		{
 			name: "twice submitted", view: ofStudio, workflowID: twice.WorkflowID(),
 			first:  []string{"await-charge", `"verdict":"already"`, `"net": 40`},
-			second: []string{"charged 40 to account studio", "paid 40"},
+			second: []string{"charged 40 to account studio", "submitted again: it was charged before", "paid 40"},
 		},
 		{
 			name: "dead letter", view: waiting, workflowID: dead.WorkflowID(), picture: "dead-letter",
@@ -151,7 +151,7 @@ func (s *stage) stories() []story {
 		{
 			name: "debt", view: webui.OfAccount(tenant, owingJob), workflowID: inDebt.WorkflowID(),
 			first:  []string{"account owing owes 40: top it up to 0 or more first"},
-			second: []string{"declined, so nothing was moved"},
+			second: []string{"declined, so nothing was moved", "Top the account up and submit the job again"},
 			resolve: func(*browser) {
 				s.topUp(owingJob, 80)
 				s.submit(inDebt, contract.VerdictCharged)
@@ -161,7 +161,7 @@ func (s *stage) stories() []story {
 		{
 			name: "terminated", view: ofStudio, workflowID: terminated.WorkflowID(),
 			first:  []string{"Terminated", "cleaned up by the night script"},
-			second: []string{"Job terminated costs account studio"},
+			second: []string{"Job terminated costs account studio", "If this run was terminated: submit the job again"},
 			resolve: func(*browser) {
 				s.submit(terminated, contract.VerdictAlready)
 				s.jobReaches(terminatedJob, contract.StateSucceeded)

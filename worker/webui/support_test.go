@@ -135,7 +135,7 @@ func (b *browser) send(form dialog, payload, picture string) {
 }
 
 // payloads finds the messages that a page shows, ready to be pasted.
-var payloads = regexp.MustCompile(`\{"id":[^{}]*\}`)
+var payloads = regexp.MustCompile(`\{\s*"id":[^{}]*\}`)
 
 // filledIn gives the page's own message for an action, with what only a person knows filled in.
 func (b *browser) filledIn(action string, known map[string]any) string {
