@@ -27,6 +27,9 @@ type detail struct {
 	ledger int64
 }
 
+// stepTime is how instants are shown, with spaces at which no line ends. The year is on every page of the run.
+const stepTime = "2\u00a0Jan\u00a015:04:05"
+
 // shownSteps bounds a page; the timeline has them all.
 const shownSteps = 40
 
@@ -71,20 +74,21 @@ func (d *details) show(ctx workflow.Context, p page) {
 	fmt.Fprintf(&b, "%s\n\n**Waits for:** %s\n\n**All of it, for ever:** `%s`\n\n", p.stands, p.waits, p.timeline)
 	if p.needs != "" {
 		fmt.Fprintf(&b, "**A person is needed:** %s\n\n", p.needs)
-		if len(p.send) > 0 {
-			b.WriteString("Send the signal (or update) `resolve` with one of these, after filling in what is empty:\n\n")
-		}
-		for _, option := range p.send {
-			fmt.Fprintf(&b, "- %s\n\n```json\n{\n  %s\n}\n```\n\n", option.does, strings.Join(option.fields, ",\n  "))
-		}
 	}
 	b.WriteString("| when (UTC) | step | ledger |\n|---|---|---|\n")
 	for i, step := range d.steps {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", step.at.UTC().Format("2006-01-02 15:04:05"), step.step, signed(step.ledger))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", step.at.UTC().Format(stepTime), step.step, signed(step.ledger))
 		if i == 0 && d.earlier > 0 {
 			fmt.Fprintf(&b, "| … | %d more, see the timeline | %s |\n", d.earlier, signed(d.earlierLedger))
 		}
 	}
+	if len(p.send) > 0 {
+		b.WriteString("\n*More Actions*, *Send a Signal* (or *an Update*): `resolve`, with one of these, after filling in what is empty:\n\n")
+	}
+	for _, option := range p.send {
+		fmt.Fprintf(&b, "- %s\n\n```json\n{\n  %s\n}\n```\n\n", option.does, strings.Join(option.fields, ",\n  "))
+	}
+	b.WriteString(contract.BottomOfPage)
 	workflow.SetCurrentDetails(ctx, b.String())
 }
 

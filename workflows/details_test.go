@@ -70,7 +70,7 @@ func TestThePageTellsALateSuccess(t *testing.T) {
 	assert.Contains(t, waiting, "**running** · charged 40, refunded 40 · the customer has paid **0**")
 	assert.Contains(t, waiting, "**Waits for:** late success of attempt 1 (the customer is refunded)")
 	assert.Contains(t, s.page(), "**succeeded** · charged 40, refunded 40, reclaimed 40 · the customer has paid **40**")
-	assert.Contains(t, s.page(), "| 2026-03-01 12:00:30 | refunded: the promise of 30s passed without delivery | +40 |")
+	assert.Contains(t, s.page(), "| 1\u00a0Mar\u00a012:00:30 | refunded: the promise of 30s passed without delivery | +40 |")
 	assert.Contains(t, s.page(), "`starter job timeline j1 --tenant acme`")
 	assert.Equal(t, []string{
 		"charged 40 to account team -40", "attempt 1 of 3: RenderVideo on queue gpu",

@@ -18,7 +18,7 @@ func describeJob(job contract.Job) string {
 	}
 	return fmt.Sprintf("Job %s costs account %s of %s **%d credits**%s. If it is not delivered within **%s**, they go back %s; "+
 		"a later success is charged after all. The work is %s on queue %s, up to %s an attempt.\n\nIf this run was terminated: submit "+
-		"the job again, and a new run takes it up where it stands.",
+		"the job again, and a new run takes it up where it stands."+contract.BottomOfPage,
 		contract.Plain(job.JobID), contract.Plain(job.Account), contract.Plain(job.Tenant), job.Cost, by, job.Promise, refund,
 		contract.Plain(job.Work.Activity), contract.Plain(job.Work.TaskQueue), job.Work.Timeout)
 }
@@ -30,5 +30,5 @@ func describeRefund(refund Refund) string {
 	if refund.Credits > 0 {
 		text += fmt.Sprintf(" %d credits left the account for it, and come back if no money moves.", refund.Credits)
 	}
-	return text
+	return text + contract.BottomOfPage
 }

@@ -10,3 +10,6 @@ var markdown = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", `*`, `\*`, `_`, `\_`, `[`, `\[`, `]`, `\]`, `<`, `\<`, `>`, `\>`, `|`, `\|`, `#`, `\#`, `~`, `\~`, `!`, `\!`,
 	`://`, `:\//`, `www.`, `www\.`,
 )
+
+// BottomOfPage ends a page: the frame in which the Web UI shows Markdown is some lines too short.
+const BottomOfPage = "\n\n&nbsp;\n\n&nbsp;"
