@@ -117,8 +117,8 @@ test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones t
 .PHONY: test-faults
 test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs, try the Web UI in a browser, and play the demo on a full Temporal server (minutes)
 	@bin/worker prepare --server postgres
-	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 30m ./worker/faults/... ./worker/webui
-	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- -count=1 -timeout 10m ./worker/deploy/...
+	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/...
+	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- -p 1 -count=1 -timeout 15m ./worker/webui ./worker/deploy
 
 .PHONY: pictures
 pictures: prepare ## take the pictures in docs/pictures anew, of the Web UI in a browser

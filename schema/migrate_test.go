@@ -110,7 +110,7 @@ func migrateTo(t *testing.T, ownerURL string, version int64) {
 	t.Helper()
 	pool, err := sql.Open("pgx", ownerURL)
 	require.NoError(t, err)
-	defer pool.Close()
+	defer func() { assert.NoError(t, pool.Close()) }()
 	_, err = pool.ExecContext(t.Context(), "CREATE SCHEMA reclaim")
 	require.NoError(t, err)
 	versions, err := database.NewStore(database.DialectPostgres, "reclaim.schema_migrations")
