@@ -70,26 +70,25 @@ type choice struct {
 
 // show renders the page as Markdown.
 func (d *details) show(ctx workflow.Context, p page) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n**Waits for:** %s\n\n**All of it, for ever:** `%s`\n\n", p.stands, p.waits, p.timeline)
+	text := fmt.Sprintf("%s\n\n**Waits for:** %s\n\n**All of it, for ever:** `%s`\n\n", p.stands, p.waits, p.timeline)
 	if p.needs != "" {
-		fmt.Fprintf(&b, "**A person is needed:** %s\n\n", p.needs)
+		text += "**A person is needed:** " + p.needs + "\n\n"
 	}
-	b.WriteString("| when (UTC) | step | ledger |\n|---|---|---|\n")
+	rows := []string{"| when (UTC) | step | ledger |", "|---|---|---|"}
 	for i, step := range d.steps {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", step.at.UTC().Format(stepTime), step.step, signed(step.ledger))
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |", step.at.UTC().Format(stepTime), step.step, signed(step.ledger)))
 		if i == 0 && d.earlier > 0 {
-			fmt.Fprintf(&b, "| … | %d more, see the timeline | %s |\n", d.earlier, signed(d.earlierLedger))
+			rows = append(rows, fmt.Sprintf("| … | %d more, see the timeline | %s |", d.earlier, signed(d.earlierLedger)))
 		}
 	}
+	text += strings.Join(rows, "\n") + "\n"
 	if len(p.send) > 0 {
-		b.WriteString("\n*More Actions*, *Send a Signal* (or *an Update*): `resolve`, with one of these, after filling in what is empty:\n\n")
+		text += "\n*More Actions*, *Send a Signal* (or *an Update*): `resolve`, with one of these, after filling in what is empty:\n\n"
 	}
 	for _, option := range p.send {
-		fmt.Fprintf(&b, "- %s\n\n```json\n{\n  %s\n}\n```\n\n", option.does, strings.Join(option.fields, ",\n  "))
+		text += fmt.Sprintf("- %s\n\n```json\n{\n  %s\n}\n```\n\n", option.does, strings.Join(option.fields, ",\n  "))
 	}
-	b.WriteString(contract.BottomOfPage)
-	workflow.SetCurrentDetails(ctx, b.String())
+	workflow.SetCurrentDetails(ctx, text+contract.BottomOfPage)
 }
 
 // decisionID proposes an id for a decision: each needs one of its own, and a page is made anew after each.
