@@ -69,7 +69,7 @@ func (c *Client) RequestRefund(ctx context.Context, request contract.RefundReque
 		// That it does not succeed is no matter: the outbox starts it too.
 		_ = c.startRefund(starting, Refund{
 			Tenant: request.Tenant, RefundID: answer.RefundID, OrderID: request.OrderID, Account: accepted.order.AccountID,
-			RefundStatus: contract.RefundStatus{Amount: answer.Amount, Currency: answer.Currency},
+			RefundStatus: contract.RefundStatus{Amount: answer.Amount, Currency: answer.Currency, Credits: answer.Credits},
 		})
 	}
 	return answer, nil
@@ -163,7 +163,7 @@ func expiredKey(tried, key, refundID string) error {
 
 // RefundStartOptions are how every run of a refund is started, for callers who start the workflow themselves with a
 // contract.RefundKey as its input: an open run is joined, and a closed id may run again, since the row decides what that
-// run does. Of the refund, Tenant, RefundID, OrderID, Account, Amount and Currency are needed.
+// run does. Of the refund, Tenant, RefundID, OrderID, Account, Amount, Currency and Credits are needed.
 func (c *Client) RefundStartOptions(refund Refund) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
 		ID:                       contract.RefundWorkflowID(refund.Tenant, refund.RefundID),
