@@ -112,13 +112,23 @@ RACE = $(if $(shell command -v gcc || command -v clang),-race,$(info no C compil
 .PHONY: test
 test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones that kill servers: make test-faults)
 	@echo "compiling and running the tests (the first time takes minutes)…"
-	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- $(RACE) -timeout 15m ./...
+	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile .cache/test.json -- $(RACE) -timeout 15m ./...
+	@echo "what the model checker tried (docs/model.md):"
+	@sed -nE 's/.*"Output":" *model_test.go:[0-9]+: (.*)\\n".*/  \1/p' .cache/test.json
 
 .PHONY: test-faults
 test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs, try the Web UI in a browser, and play the demo on a full Temporal server (minutes)
 	@bin/worker prepare --server postgres
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/...
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- -p 1 -count=1 -timeout 15m ./worker/webui ./worker/deploy
+
+.PHONY: model
+model: install-for-tests ## let spin try every behaviour of the models of jobs and refunds (docs/model.md)
+	@activities/model/check.sh
+
+.PHONY: model-tables
+model-tables: install-for-tests go ## make the models' tables anew from what the guards do in Postgres
+	@RECLAIM_RECORD_MODEL=1 go test -count=1 -run TestTheModelOf ./activities
 
 .PHONY: pictures
 pictures: prepare ## take the pictures in docs/pictures anew, of the Web UI in a browser

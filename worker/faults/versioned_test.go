@@ -13,9 +13,7 @@ import (
 func TestAVersionedDeployTakesOpenJobsAlong(t *testing.T) {
 	needsQuiet(t)
 	t.Parallel()
-	// A worker relays whatever is in its outbox, to its own queue.
-	s := sharedWorld(t).apart(t).stage(t, "")
-	t.Cleanup(s.crew.start(t, s.address))
+	s := sharedWorld(t).stage(t, "")
 	s.queue = "reclaim-" + s.tenant
 	s.client = s.asker(s.queue)
 	deployment := s.temporal.WorkerDeploymentClient().GetHandle("reclaim-" + s.tenant)

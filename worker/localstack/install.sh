@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs, as root and from Debian's packages, what the machine lacks of what the local stack and the race detector need:
 # Postgres' binaries and a C compiler. Called as "install.sh tests", also what the tests of payment channels need, Node.js
-# with npm and Stripe's Python library; Chromium, in which the Web UI is tried; and what reads docker-compose.yml and the alert
-# rules. Elsewhere it installs nothing: Postgres is downloaded by the stack itself, the tests run without the race detector,
-# and those that lack a tool are skipped and say so.
+# with npm and Stripe's Python library; Chromium, in which the Web UI is tried; spin, which checks the models of the guards;
+# and what reads docker-compose.yml and the alert rules. Elsewhere it installs nothing: Postgres is downloaded by the stack
+# itself, the tests run without the race detector, and those that lack a tool are skipped and say so.
 set -eu
 
 missing=""
@@ -18,6 +18,7 @@ if [ "${1:-}" = tests ]; then
 	# Debian's Python, whichever else comes first on PATH.
 	/usr/bin/python3 -c 'import stripe' >/dev/null 2>&1 || optional="$optional python3-stripe"
 	command -v docker-compose >/dev/null 2>&1 || docker compose version >/dev/null 2>&1 || optional="$optional docker-compose"
+	command -v spin >/dev/null 2>&1 || optional="$optional spin"
 fi
 [ -n "$missing$optional" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
