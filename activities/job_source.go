@@ -24,6 +24,8 @@ type SourceOrder struct {
 type SourceRefund struct {
 	RefundID string `json:"refundId,omitempty"`
 	Refusal  string `json:"refusal,omitempty"`
+	// Withdrawn is true where the refund was canceled before it was sent.
+	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
 // withSource runs a guard of a job that may move its refund to the source, in one transaction with what follows from it: a
@@ -62,10 +64,12 @@ func (j *Jobs) withSource(
 			return nil
 		case row.State == string(contract.StateSucceeded):
 			if accepted {
-				_, err = queries.CancelRefund(ctx, db.CancelRefundParams{
+				var withdrawn db.CancelRefundRow
+				withdrawn, err = queries.CancelRefund(ctx, db.CancelRefundParams{
 					TenantID: key.Tenant, RefundID: refundID, Actor: "job " + key.JobID,
 					Reason: "withdrawn before it was sent: the job was delivered after all",
 				})
+				moved.Withdrawn = withdrawn.Answer == "applied" || withdrawn.Answer == "already"
 			}
 			return err
 		case row.Answer != "applied" && row.Answer != "already":

@@ -318,6 +318,7 @@ func (b *book) moveSource(key activities.JobKey, source activities.SourceOrder) 
 	}
 	if j.source != "" {
 		moved.RefundID = contract.JobRefundNumber(key.Tenant, key.JobID)
+		moved.Withdrawn = j.source == contract.RefundCanceled
 	}
 	return moved
 }

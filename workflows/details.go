@@ -54,8 +54,8 @@ func (d *details) tellRefusal(ctx workflow.Context, operator, refusal string) {
 
 // page is what the details are shown with.
 type page struct {
-	// stands is one sentence, waits what the run waits for, timeline the command that tells all of it.
-	stands, waits, timeline string
+	// stands is one sentence, waits what the run waits for, command what tells all of it from the database.
+	stands, waits, command string
 	// needs says why a person must look, empty where nobody must; send are the decisions to choose from.
 	needs string
 	send  []choice
@@ -70,7 +70,7 @@ type choice struct {
 
 // show renders the page as Markdown.
 func (d *details) show(ctx workflow.Context, p page) {
-	text := fmt.Sprintf("%s\n\n**Waits for:** %s\n\n**All of it, for ever:** `%s`\n\n", p.stands, p.waits, p.timeline)
+	text := fmt.Sprintf("%s\n\n**Waits for:** %s\n\n**From the command line:** `%s`\n\n", p.stands, p.waits, p.command)
 	if p.needs != "" {
 		text += "**A person is needed:** " + p.needs + "\n\n"
 	}
@@ -83,7 +83,8 @@ func (d *details) show(ctx workflow.Context, p page) {
 	}
 	text += strings.Join(rows, "\n") + "\n"
 	if len(p.send) > 0 {
-		text += "\n*More Actions*, *Send a Signal* (or *an Update*): `resolve`, with one of these, after filling in what is empty:\n\n"
+		text += "\n*More Actions*, *Send an Update* (which answers how it went) or *a Signal*: `resolve`, with one of these, after " +
+			"filling in what is empty or 0. An id serves once: reload the page for the next one.\n\n"
 	}
 	for _, option := range p.send {
 		text += fmt.Sprintf("- %s\n\n```json\n{\n  %s\n}\n```\n\n", option.does, strings.Join(option.fields, ",\n  "))

@@ -203,3 +203,18 @@ func TestThePageOfAFailedRefundGivesTheCreditsBack(t *testing.T) {
 	}, s.steps())
 	assert.Zero(t, s.shownLedger())
 }
+
+func TestThePageTellsWhatBecameOfTheRefundToItsSource(t *testing.T) {
+	for name, sent := range map[string]bool{"was withdrawn before it was sent": false, "had been sent": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, delivers(45*time.Second, "v")).toSource()
+			s.at(40*time.Second, func() {
+				if sent {
+					s.row().source = contract.RefundPending
+				}
+			})
+			s.run()
+			assert.Contains(t, s.steps()[len(s.steps())-1], name)
+		})
+	}
+}

@@ -55,6 +55,12 @@ func (j *meteredJob) tellRow(ctx workflow.Context, row activities.JobRow, moved 
 	case row.State == known.State:
 	case row.State == contract.StateSucceeded && row.Reclaimed:
 		j.tell(ctx, -row.Cost, "late success, so the refund is reclaimed: %s", reason)
+		switch {
+		case moved.Withdrawn:
+			j.tell(ctx, 0, "refund `%s` was withdrawn before it was sent: its credits are back and pay for that", moved.RefundID)
+		case moved.RefundID != "":
+			j.tell(ctx, 0, "refund `%s` had been sent: that is taken from what the account has, or owed", moved.RefundID)
+		}
 	case row.State == contract.StateDeadLetter:
 		j.tell(ctx, 0, "dead letter: %s", reason)
 	case row.State.Open(), row.State == contract.StateSucceeded:
@@ -66,9 +72,13 @@ func (j *meteredJob) tellRow(ctx workflow.Context, row activities.JobRow, moved 
 
 // showDetails shows the run as it now stands.
 func (j *meteredJob) showDetails(ctx workflow.Context) {
+	shows := "timeline"
+	if !j.hasRow() {
+		shows = "status"
+	}
 	j.details.show(ctx, page{
 		stands: j.standsInWords(), waits: contract.Plain(j.waitsFor()), needs: j.needsInWords(), send: j.decisions(ctx),
-		timeline: fmt.Sprintf("starter job timeline %s --tenant %s", j.key.JobID, j.key.Tenant),
+		command: fmt.Sprintf("starter job %s %s --tenant %s", shows, j.key.JobID, j.key.Tenant),
 	})
 }
 

@@ -56,7 +56,7 @@ func (r *channelRefund) showDetails(ctx workflow.Context) {
 			contract.Plain(status.Currency), contract.Plain(r.row.Channel), contract.Plain(status.DidItHappen), contract.Plain(status.Known)),
 		waits: contract.Plain(status.WaitsFor) + r.lookInWords(status) + " Then: " + contract.Plain(status.Then) + ".",
 		needs: r.needsInWords(), send: r.decisions(ctx),
-		timeline: fmt.Sprintf("starter refund status %s --tenant %s", r.key.RefundID, r.key.Tenant),
+		command: fmt.Sprintf("starter refund status %s --tenant %s", r.key.RefundID, r.key.Tenant),
 	})
 }
 

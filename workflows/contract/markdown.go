@@ -12,4 +12,4 @@ var markdown = strings.NewReplacer(
 )
 
 // BottomOfPage ends a page: the frame in which the Web UI shows Markdown is some lines too short.
-const BottomOfPage = "\n\n&nbsp;\n\n&nbsp;"
+const BottomOfPage = "\n\n\u00a0\n\n\u00a0"
