@@ -270,6 +270,7 @@ func TestC50_DeliveryAtEachStageOfTheRefundToTheSource(t *testing.T) {
 			for range 2 {
 				answer := w.callSource(call, job)
 				assert.Equal(t, job.refund.RefundID, answer.Source.RefundID, where)
+				assert.Equal(t, test.after == contract.RefundCanceled, answer.Source.Withdrawn, where)
 				assert.Equal(t, contract.StateSucceeded, answer.Row.State, where)
 				assert.True(t, answer.Row.Reclaimed, where)
 				assert.Equal(t, test.entries, strings.Join(w.entries(job.key), ", "), where)
