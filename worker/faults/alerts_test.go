@@ -63,9 +63,12 @@ func startWatcher(t *testing.T, worker string) *watcher {
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yml"), rules, 0o600))
 	settings, err := os.ReadFile(filepath.Join(prometheusFolder, "prometheus.yml"))
 	require.NoError(t, err)
-	require.Contains(t, string(settings), "worker:8081")
+	const workers = "dns_sd_configs: [{names: [worker], type: A, port: 8081}]"
+	require.Contains(t, string(settings), workers)
 	settings = pauses.ReplaceAll(settings, []byte("${1}1s"))
-	settings = []byte(strings.NewReplacer("worker:8081", worker, "gateway:8080", "127.0.0.1:1").Replace(string(settings)))
+	settings = []byte(strings.NewReplacer(
+		workers, "static_configs: [{targets: ["+strconv.Quote(worker)+"]}]", "gateway:8080", "127.0.0.1:1", "temporal:9090", "127.0.0.1:1",
+	).Replace(string(settings)))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "prometheus.yml"), settings, 0o600))
 	port, err := localstack.FreePort()
 	require.NoError(t, err)
