@@ -7,8 +7,9 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/reclaimhq/reclaim/starter/api"
 	"github.com/spf13/cobra"
+
+	"github.com/reclaimhq/reclaim/starter/api"
 )
 
 func (a *app) serveCommand() *cobra.Command {

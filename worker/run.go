@@ -241,7 +241,7 @@ func namespaceError(err error) error {
 }
 
 // checkSearchAttributes fails, finally, where the namespace lacks a search attribute: a workflow that sets an unknown
-// one is stuck in its task after it has charged. It fails, for now, where the server does not take a new one yet.
+// one is stuck in its task after it has charged. Where the server does not take a new one yet it fails as well, to be tried again.
 func checkSearchAttributes(ctx context.Context, temporal client.Client, namespace string) error {
 	known, err := temporal.OperatorService().ListSearchAttributes(ctx,
 		&operatorservice.ListSearchAttributesRequest{Namespace: namespace})

@@ -43,7 +43,7 @@ func (c *Client) ResolveJobs(
 	ctx context.Context, tenant, query string, decision contract.Resolution, dryRun bool,
 ) iter.Seq2[Decided, error] {
 	err := decision.Check()
-	return c.decideEach(ctx, err, tenant, query, contract.MeteredJobWorkflow, func(ctx context.Context, id string) (Decided, error) {
+	return c.decideEach(ctx, err, tenant, query, contract.MeteredJobWorkflow, contract.JobWorkflowID(tenant, ""), func(ctx context.Context, id string) (Decided, error) {
 		if dryRun {
 			row, answer, err := c.foreseeResolution(ctx, tenant, id, decision)
 			if err == nil && answer.ID == "" {
@@ -65,7 +65,7 @@ func (c *Client) ResolveRefunds(
 		err = contract.NewError(contract.CodeBadInput, contract.RetryNewKey,
 			fmt.Sprintf("%s needs the amount and the evidence of one refund: decide each by itself", decision.Action), nil)
 	}
-	return c.decideEach(ctx, err, tenant, query, contract.ChannelRefundWorkflow, func(ctx context.Context, id string) (Decided, error) {
+	return c.decideEach(ctx, err, tenant, query, contract.ChannelRefundWorkflow, contract.RefundWorkflowID(tenant, ""), func(ctx context.Context, id string) (Decided, error) {
 		if dryRun {
 			row, answer, err := c.foreseeRefundResolution(ctx, tenant, id, decision)
 			if err == nil && answer.ID == "" {
@@ -80,7 +80,7 @@ func (c *Client) ResolveRefunds(
 
 // decideEach lists the subjects of a query page by page and decides a page's at once.
 func (c *Client) decideEach(
-	ctx context.Context, invalid error, tenant, query, workflowType string,
+	ctx context.Context, invalid error, tenant, query, workflowType, prefix string,
 	decide func(context.Context, string) (Decided, error),
 ) iter.Seq2[Decided, error] {
 	return func(yield func(Decided, error) bool) {
@@ -90,7 +90,7 @@ func (c *Client) decideEach(
 		}
 		var token []byte
 		for {
-			ids, next, err := c.openRuns(ctx, tenant, query, workflowType, token)
+			ids, next, err := c.openRuns(ctx, tenant, query, workflowType, prefix, token)
 			if err != nil {
 				yield(Decided{}, err)
 				return
@@ -133,9 +133,9 @@ func decidePage(ctx context.Context, ids []string, decide func(context.Context, 
 	return results
 }
 
-// openRuns lists a page of the subjects with an open run that match.
+// openRuns lists a page of the subjects with an open run that match; prefix begins their workflow ids.
 func (c *Client) openRuns(
-	ctx context.Context, tenant, query, workflowType string, token []byte,
+	ctx context.Context, tenant, query, workflowType, prefix string, token []byte,
 ) (ids []string, next []byte, err error) {
 	all := fmt.Sprintf("%s = %q AND WorkflowType = %q AND ExecutionStatus = 'Running'", contract.AttributeTenant, tenant, workflowType)
 	if strings.TrimSpace(query) != "" {
@@ -152,10 +152,7 @@ func (c *Client) openRuns(
 	}
 	for _, run := range page.GetExecutions() {
 		// However the query's parentheses fall, only this tenant's runs are decided.
-		kind, rest, _ := strings.Cut(run.GetExecution().GetWorkflowId(), "/")
-		owner, id, found := strings.Cut(rest, "/")
-		ours := kind == "job" && workflowType == contract.MeteredJobWorkflow || kind == "refund" && workflowType == contract.ChannelRefundWorkflow
-		if found && ours && owner == tenant {
+		if id, ours := strings.CutPrefix(run.GetExecution().GetWorkflowId(), prefix); ours {
 			ids = append(ids, id)
 		}
 	}
