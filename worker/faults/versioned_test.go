@@ -13,7 +13,9 @@ import (
 func TestAVersionedDeployTakesOpenJobsAlong(t *testing.T) {
 	needsQuiet(t)
 	t.Parallel()
-	s := sharedWorld(t).stage(t, "")
+	// A worker relays whatever is in its outbox, to its own queue.
+	s := sharedWorld(t).apart(t).stage(t, "")
+	t.Cleanup(s.crew.start(t, s.address))
 	s.queue = "reclaim-" + s.tenant
 	s.client = s.asker(s.queue)
 	deployment := s.temporal.WorkerDeploymentClient().GetHandle("reclaim-" + s.tenant)
