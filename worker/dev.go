@@ -135,6 +135,7 @@ func runAgainst(ctx context.Context, stack *devstack.Stack, run []string, out io
 		return err
 	}
 	command := exec.CommandContext(ctx, "sh", append([]string{"-c", `. "$0" && exec "$@"`, file}, run...)...)
+	command.Env = append([]string{localstack.LargeHeap}, os.Environ()...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, out, os.Stderr
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("run %s: %w", run[0], err)

@@ -181,7 +181,8 @@ func (s *Stack) startChild(name, log string, own []string, arguments ...string) 
 // environment is what a program of the stack is told. Settings for the user's own servers, in variables or in the Temporal
 // CLI's file, are not for it.
 func (s *Stack) environment(own ...string) []string {
-	return append(append(localstack.CleanEnv("DATABASE_URL=", "RECLAIM_", "TEMPORAL_", "PG", "SQL_"),
+	inherited := append([]string{localstack.LargeHeap}, localstack.CleanEnv("DATABASE_URL=", "RECLAIM_", "TEMPORAL_", "PG", "SQL_")...)
+	return append(append(inherited,
 		"DATABASE_URL="+s.appURL, "TEMPORAL_ADDRESS="+s.temporal.Address(), "TEMPORAL_NAMESPACE="+s.temporal.Namespace(),
 		"TEMPORAL_CONFIG_FILE=/dev/null"), own...)
 }

@@ -55,5 +55,9 @@ func (c *Child) Stop(limit time.Duration) {
 // Kill ends the program with SIGKILL, as a crash does, and waits until it is gone.
 func (c *Child) Kill() { c.process.kill() }
 
+// LargeHeap lets a Go program collect a quarter as often: those of a local stack keep little and throw much away. Put it before
+// an environment, so that the user's own GOGC beats it.
+const LargeHeap = "GOGC=400"
+
 // CleanEnv gives this program's environment without the variables that begin with one of the prefixes.
 func CleanEnv(prefixes ...string) []string { return cleanEnv(prefixes...) }

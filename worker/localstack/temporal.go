@@ -243,8 +243,7 @@ func (t *Temporal) start(ctx context.Context) error {
 // environment of the server. A full one is told everything by it, so that nothing else of ours may be in it.
 func (t *Temporal) environment() []string {
 	if t.options.Server == nil {
-		// It keeps little and throws much away: with a larger heap it collects a quarter as often.
-		return append([]string{"GOGC=400"}, cleanEnv("TEMPORAL_")...)
+		return append([]string{LargeHeap}, cleanEnv("TEMPORAL_")...)
 	}
 	environment := append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.place.path,
