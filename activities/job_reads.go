@@ -62,6 +62,7 @@ const (
 	EventMessageRefused  = "message_refused"
 	EventSourceRefund    = "source_refund"
 	EventSourceRefused   = "source_refused"
+	EventTakenUp         = "taken_up"
 )
 
 // EventRequest is a line of a job's story that moves nothing.
@@ -77,11 +78,15 @@ func (j *Jobs) RecordJobEvent(ctx context.Context, r EventRequest) (Verdict, err
 	if err := ownGuard(ctx, r.JobKey); err != nil {
 		return "", err
 	}
+	return recordEvent(ctx, j.store, r)
+}
+
+func recordEvent(ctx context.Context, store *schema.Store, r EventRequest) (Verdict, error) {
 	tried := "record an event of " + r.name()
 	var answer string
 	// A statement looks for the line in a snapshot that is older than a lock it waits for: the lock comes first.
-	err := pgx.BeginFunc(ctx, j.store.Pool, func(tx pgx.Tx) (err error) {
-		queries := j.store.WithTx(tx)
+	err := pgx.BeginFunc(ctx, store.Pool, func(tx pgx.Tx) (err error) {
+		queries := store.WithTx(tx)
 		if _, err = queries.LockJob(ctx, db.LockJobParams{TenantID: r.Tenant, JobID: r.JobID}); err != nil {
 			return err
 		}

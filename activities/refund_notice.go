@@ -144,15 +144,29 @@ func (r *Refunds) openUnknownRefund(ctx context.Context, name string, notice cha
 	if len(owners) == 1 {
 		tenant = owners[0]
 	}
-	sum := sha256.Sum256([]byte(name + "|" + e.Number + "|" + e.Reference + "|" + e.Payment + "|" + string(e.Outcome)))
-	id := "unknown_refund:" + hex.EncodeToString(sum[:8])
-	err = r.store.OpenIssue(ctx, db.OpenIssueParams{
-		TenantID: tenant, IssueID: id, Kind: "unknown_refund", SubjectKind: "channel", SubjectID: name,
-		Evidence: contract.Clip(fmt.Sprintf("%s says that refund %s (number %q) of payment %s over %d %s is %s %s: %s",
-			name, e.Reference, e.Number, e.Payment, e.Amount, e.Currency, e.Outcome, e.Code, e.Detail), contract.MaxReasonBytes),
-	})
+	opened := unknownRefund(tenant, name, *e)
+	err = r.store.OpenIssue(ctx, opened)
 	if err != nil {
 		return TakenNotice{}, schema.Classify("open an issue about an unknown refund", err)
 	}
-	return TakenNotice{IssueID: id}, nil
+	return TakenNotice{IssueID: opened.IssueID}, nil
 }
+
+// unknownRefund is the issue about a refund of a channel's that nobody asked for here: one for each fact, however it is told,
+// which is that the refund is there, and that it failed.
+func unknownRefund(tenant, name string, e channel.Evidence) db.OpenIssueParams {
+	fact := "made"
+	if e.Outcome == channel.OutcomeFailed {
+		fact = "failed"
+	}
+	sum := sha256.Sum256([]byte(name + "|" + e.Number + "|" + e.Reference + "|" + fact))
+	return db.OpenIssueParams{
+		TenantID: tenant, IssueID: IssueUnknownRefund + ":" + hex.EncodeToString(sum[:8]), Kind: IssueUnknownRefund,
+		SubjectKind: "channel", SubjectID: name,
+		Evidence: contract.Clip(fmt.Sprintf("%s says that refund %s (number %q) of payment %s over %d %s is %s %s: %s",
+			name, e.Reference, e.Number, e.Payment, e.Amount, e.Currency, e.Outcome, e.Code, e.Detail), contract.MaxReasonBytes),
+	}
+}
+
+// IssueUnknownRefund is the kind of issues about refunds of a channel's that nobody asked for here.
+const IssueUnknownRefund = "unknown_refund"

@@ -59,7 +59,7 @@ type app struct {
 
 func (a *app) command() *cobra.Command {
 	root := group("starter", "Ask Reclaim for things: move credits, start and follow jobs, refund orders, audit the ledger",
-		a.accountCommand(), a.jobCommand(), a.orderCommand(), a.refundCommand(), a.issueCommand(), a.auditCommand(),
+		a.accountCommand(), a.jobCommand(), a.orderCommand(), a.refundCommand(), a.issueCommand(), a.auditCommand(), a.reconcileCommand(),
 		a.keyCommand(), a.serveCommand(), a.codecCommand(), a.benchCommand())
 	root.Long = root.Short + `.
 

@@ -33,6 +33,7 @@ import (
 	"github.com/reclaimhq/reclaim/worker/meter"
 	"github.com/reclaimhq/reclaim/worker/notices"
 	"github.com/reclaimhq/reclaim/worker/relay"
+	"github.com/reclaimhq/reclaim/worker/runs"
 	"github.com/reclaimhq/reclaim/workflows"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -98,6 +99,7 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	var types meter.Types
 	workflows.Register(&types)
 	workflows.RegisterActivities(&types, jobs, refunds)
+	workflows.RegisterReconciler(&types, nil)
 	if options.MetricsHandler, err = metrics.SDK(registry, types.Names...); err != nil {
 		return err
 	}
@@ -114,6 +116,13 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	}); err != nil {
 		return ignoreStop(err)
 	}
+	found, err := meter.NewFindings(registry)
+	if err != nil {
+		return err
+	}
+	ledger := starter.New(temporal, store, settings.TaskQueue)
+	reconciler := activities.NewReconciler(store, channels, refunds,
+		runs.New(ledger, temporal, options.Namespace, settings.TaskQueue), runs.Ledger{Client: ledger}, found)
 	outbox, err := relay.New(store, temporal, settings.TaskQueue, registry, logger)
 	if err != nil {
 		return err
@@ -129,6 +138,7 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	worker := newWorker(temporal, settings, guards)
 	workflows.Register(worker)
 	workflows.RegisterActivities(worker, jobs, refunds)
+	workflows.RegisterReconciler(worker, reconciler)
 	if err := worker.Start(); err != nil {
 		return fmt.Errorf("start polling the task queue %s: %w", settings.TaskQueue, err)
 	}
@@ -136,7 +146,6 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	defer beside.Wait()
 	beside.Go(func() { outbox.Run(ctx) })
 	if settings.AuditEvery > 0 {
-		ledger := starter.New(temporal, store, settings.TaskQueue)
 		beside.Go(func() { auditAlways(ctx, ledger, settings.AuditEvery, metrics.NewAudit(registry), logger) })
 	}
 	logger.Info("polling", zap.String("taskQueue", settings.TaskQueue), zap.String("temporal", options.HostPort))

@@ -82,3 +82,16 @@ func probeCall(ctx workflow.Context, job contract.Job) workflow.Context {
 		Summary: "probe",
 	})
 }
+
+// passCall makes one comparison of a pass. An attempt goes on where the last one was, and a heartbeat makes a dead worker known.
+// Whoever is away for long is looked at again by the next pass, so the tries are bounded: about a quarter of an hour.
+func passCall(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 6 * time.Hour,
+		HeartbeatTimeout:    time.Minute,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute, MaximumAttempts: 20,
+		},
+		Summary: summary,
+	})
+}

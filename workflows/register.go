@@ -21,6 +21,7 @@ type ActivityRegistry interface {
 // Register makes Reclaim's workflows known to a worker, a replayer or a test environment, under their contract names.
 func Register(r Registry) {
 	r.RegisterWorkflowWithOptions(MeteredJob, workflow.RegisterOptions{Name: contract.MeteredJobWorkflow})
+	r.RegisterWorkflowWithOptions(Reconcile, workflow.RegisterOptions{Name: contract.ReconcileWorkflow})
 	r.RegisterWorkflowWithOptions(ChannelRefund, workflow.RegisterOptions{Name: contract.ChannelRefundWorkflow})
 }
 
@@ -28,4 +29,9 @@ func Register(r Registry) {
 func RegisterActivities(r ActivityRegistry, jobs *activities.Jobs, refunds *activities.Refunds) {
 	r.RegisterActivityWithOptions(refunds, activity.RegisterOptions{})
 	r.RegisterActivityWithOptions(jobs, activity.RegisterOptions{})
+}
+
+// RegisterReconciler makes the activities of reconciliations known to a worker or a test environment.
+func RegisterReconciler(r ActivityRegistry, reconciler *activities.Reconciler) {
+	r.RegisterActivityWithOptions(reconciler, activity.RegisterOptions{})
 }

@@ -26,6 +26,11 @@ type Channel interface {
 	// List returns every refund that the channel knows of a payment, those of other people's making included (their
 	// Number is then empty).
 	List(ctx context.Context, payment string) ([]Evidence, error)
+	// RefundsMade returns a page of all refunds that the channel made in the period, whoever asked for them, and PaymentsMade one
+	// of all payments that it took. after is the Next of the page before, empty for the first. An error: the page is not
+	// complete, and nothing follows from what is not in it.
+	RefundsMade(ctx context.Context, period Period, after string) (Listing, error)
+	PaymentsMade(ctx context.Context, period Period, after string) (Listing, error)
 	// ParseNotice verifies a webhook's signature over its raw body against the time now and returns what it says. Errors:
 	// *NoticeError.
 	ParseNotice(header http.Header, body []byte, now time.Time) (Notice, error)
@@ -90,6 +95,19 @@ type Evidence struct {
 
 // MaxDetail bounds Evidence.Detail, in bytes.
 const MaxDetail = 2000
+
+// Period is from Since on and before Until, by the channel's clock.
+type Period struct{ Since, Until time.Time }
+
+// Has says whether an instant is in the period.
+func (p Period) Has(at time.Time) bool { return !at.Before(p.Since) && at.Before(p.Until) }
+
+// Listing is a page of what a channel made: for a refund what it says of itself; for a payment its names, what was taken, and
+// whether it succeeded. Reference is the channel's own id of it and ObservedAt when it was made. Next is empty on the last page.
+type Listing struct {
+	Lines []Evidence
+	Next  string
+}
 
 // Capabilities declares what a channel can do. The refund workflow obeys them.
 type Capabilities struct {

@@ -51,6 +51,17 @@ func (s Set) Named(name string) (Channel, error) {
 // Names returns the names of the channels in order.
 func (s Set) Names() []string { return slices.Sorted(maps.Keys(s.members)) }
 
+// NamesFor returns the names of the channels that the tenant may use, in order.
+func (s Set) NamesFor(tenant string) []string {
+	names := []string{}
+	for _, name := range s.Names() {
+		if _, err := s.Get(name, tenant); err == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Overrides is what an operator may declare otherwise than the adapter does. Zero values leave the adapter's word.
 type Overrides struct {
 	FirstQuery time.Duration

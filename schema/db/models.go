@@ -118,6 +118,28 @@ type ReclaimOutbox struct {
 	DeliveredAt   *time.Time
 }
 
+type ReclaimReconciliation struct {
+	TenantID         string
+	ReconciliationID string
+	Since            time.Time
+	Until            time.Time
+	StartedAt        time.Time
+	EndedAt          *time.Time
+}
+
+type ReclaimReconciliationFinding struct {
+	TenantID         string
+	ReconciliationID string
+	Kind             string
+	SubjectKind      string
+	SubjectID        string
+	Particular       string
+	Effect           string
+	IssueID          string
+	Detail           string
+	FoundAt          time.Time
+}
+
 type ReclaimRefund struct {
 	TenantID        string
 	RefundID        string

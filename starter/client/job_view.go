@@ -62,7 +62,7 @@ func (c *Client) jobFrom(ctx context.Context, tenant, jobID string, row *db.Recl
 		status, err := c.jobStatus(ctx, tenant, jobID)
 		if contract.CodeOf(err) == contract.CodeUnavailable {
 			// A run that no worker decides does not answer, but it is there.
-			if running, lookErr := c.hasRun(ctx, contract.JobWorkflowID(tenant, jobID)); lookErr == nil && running {
+			if running, lookErr := c.HasRun(ctx, contract.JobWorkflowID(tenant, jobID)); lookErr == nil && running {
 				status, err = contract.JobStatus{State: contract.StateCharging, WaitsFor: "its charge", Actions: []contract.Action{}}, nil
 			}
 		}

@@ -85,7 +85,7 @@ func (c *Client) SubmitJob(ctx context.Context, job contract.Job, patience time.
 
 // isStarted says whether the job's open run was started with the same job. One that is encrypted cannot be read here.
 func (c *Client) isStarted(ctx context.Context, job contract.Job) (bool, error) {
-	running, err := c.hasRun(ctx, job.WorkflowID())
+	running, err := c.HasRun(ctx, job.WorkflowID())
 	if err != nil || !running {
 		return false, err
 	}
@@ -497,7 +497,7 @@ func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 		return err
 	}
 	if row == nil {
-		running, err := c.hasRun(ctx, id)
+		running, err := c.HasRun(ctx, id)
 		if err == nil && !running {
 			_, err = c.getJob(ctx, tenant, jobID)
 		}
@@ -517,11 +517,17 @@ func (c *Client) Cancel(ctx context.Context, tenant, jobID string) error {
 		return fmt.Errorf("read the stored spec of job %s: %w", jobID, err)
 	}
 	// Temporal accepts the cancel of a closed run and does nothing: the open one is joined, or started, first.
-	_, err = c.temporal.ExecuteWorkflow(ctx, c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(row.Spec)))
-	if err == nil {
-		err = c.temporal.CancelWorkflow(ctx, id, "")
+	if err := c.TakeUpJob(ctx, job, row.Spec); err != nil {
+		return err
 	}
-	return translate(tried, err)
+	return translate(tried, c.temporal.CancelWorkflow(ctx, id, ""))
+}
+
+// TakeUpJob starts a run of a job that has a row, from the spec stored in it, which job is read from. An open run is left as it
+// is. Errors: Unavailable.
+func (c *Client) TakeUpJob(ctx context.Context, job contract.Job, spec string) error {
+	_, err := c.temporal.ExecuteWorkflow(ctx, c.StartOptions(job), contract.MeteredJobWorkflow, jobPayload([]byte(spec)))
+	return translate("start a run of job "+job.JobID, err)
 }
 
 // OpenJob is a job that is not closed.
@@ -545,7 +551,7 @@ func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found fu
 		}
 		for _, row := range rows {
 			page.AfterTenant, page.AfterJob = row.TenantID, row.JobID
-			running, err := c.hasRun(ctx, contract.JobWorkflowID(row.TenantID, row.JobID))
+			running, err := c.HasRun(ctx, contract.JobWorkflowID(row.TenantID, row.JobID))
 			if err != nil {
 				return err
 			}
@@ -573,7 +579,8 @@ func (c *Client) OpenJobsWithoutRun(ctx context.Context, tenant string, found fu
 // describePatience is how long Temporal may take to tell about one run.
 const describePatience = 10 * time.Second
 
-func (c *Client) hasRun(ctx context.Context, workflowID string) (bool, error) {
+// HasRun says whether a workflow id has an open run. Errors: Unavailable.
+func (c *Client) HasRun(ctx context.Context, workflowID string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, describePatience)
 	defer cancel()
 	described, err := c.temporal.DescribeWorkflow(ctx, workflowID, "")

@@ -355,7 +355,7 @@ func (c *Client) OpenRefundsWithoutRun(ctx context.Context, tenant string, found
 		}
 		for _, row := range rows {
 			page.AfterTenant, page.AfterRefund = row.TenantID, row.RefundID
-			running, err := c.hasRun(ctx, contract.RefundWorkflowID(row.TenantID, row.RefundID))
+			running, err := c.HasRun(ctx, contract.RefundWorkflowID(row.TenantID, row.RefundID))
 			if err != nil {
 				return err
 			}

@@ -69,6 +69,16 @@ func (c *channels) Named(name string) (channel.Channel, error) {
 	return nil, fmt.Errorf("channel %q: %w", name, channel.ErrUnknownChannel)
 }
 
+// NamesFor gives the channel of a tenant's own stage.
+func (c *channels) NamesFor(tenant string) []string {
+	if _, err := c.Named(channelOf(tenant)); err != nil {
+		return nil
+	}
+	return []string{channelOf(tenant)}
+}
+
+func channelOf(tenant string) string { return "sim-" + tenant }
+
 func (c *channels) Get(name, _ string) (channel.Channel, error) { return c.Named(name) }
 
 // refundStage is a stage with a payment channel, through which order o1 of 10,000 usd bought 1,000 credits. When the test
@@ -98,7 +108,7 @@ func newStageApart(t *testing.T, settings string) *refundStage {
 
 func (s *stage) withChannel(settings string) *refundStage {
 	s.t.Helper()
-	r := &refundStage{stage: s, channel: "sim-" + s.tenant, file: filepath.Join(s.t.TempDir(), "channels.toml")}
+	r := &refundStage{stage: s, channel: channelOf(s.tenant), file: filepath.Join(s.t.TempDir(), "channels.toml")}
 	var err error
 	r.simulator, err = simulator.Start(simulator.Options{APIKey: channelKey, WebhookSecret: channelSecret})
 	require.NoError(s.t, err)

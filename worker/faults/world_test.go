@@ -29,6 +29,7 @@ import (
 	"github.com/reclaimhq/reclaim/worker/meter"
 	"github.com/reclaimhq/reclaim/worker/notices"
 	"github.com/reclaimhq/reclaim/worker/relay"
+	"github.com/reclaimhq/reclaim/worker/runs"
 	"github.com/reclaimhq/reclaim/workflows"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -192,7 +193,11 @@ func (w *world) startWorker(t *testing.T, store *schema.Store, queue string) (st
 		DeadlockDetectionTimeout: 20 * time.Second,
 	})
 	workflows.Register(worker)
-	workflows.RegisterActivities(worker, activities.NewJobs(store), activities.NewRefunds(store, w.channels))
+	refunds := activities.NewRefunds(store, w.channels)
+	workflows.RegisterActivities(worker, activities.NewJobs(store), refunds)
+	asker := w.asker(queue)
+	workflows.RegisterReconciler(worker, activities.NewReconciler(store, w.channels, refunds,
+		runs.New(asker, w.temporal, "", queue), runs.Ledger{Client: asker}, func(string, contract.FindingEffect) {}))
 	require.NoError(t, worker.Start())
 	return sync.OnceFunc(worker.Stop)
 }

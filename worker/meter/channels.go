@@ -54,6 +54,9 @@ func (c *Channels) Get(name, tenant string) (channel.Channel, error) {
 	return c.counted(name, far), err
 }
 
+// NamesFor returns the names of the channels that a tenant may use, in order.
+func (c *Channels) NamesFor(tenant string) []string { return c.set.NamesFor(tenant) }
+
 // Named returns the channel whoever may use it.
 func (c *Channels) Named(name string) (channel.Channel, error) {
 	far, err := c.set.Named(name)
@@ -95,6 +98,22 @@ func (c counted) List(ctx context.Context, payment string) ([]channel.Evidence, 
 	all, err := c.Channel.List(ctx, payment)
 	c.observe("list", "listed", err, began)
 	return all, err
+}
+
+// RefundsMade returns a page of what the channel made in a period.
+func (c counted) RefundsMade(ctx context.Context, period channel.Period, after string) (channel.Listing, error) {
+	began := time.Now()
+	listing, err := c.Channel.RefundsMade(ctx, period, after)
+	c.observe("refunds_made", "listed", err, began)
+	return listing, err
+}
+
+// PaymentsMade returns a page of what the channel took in a period.
+func (c counted) PaymentsMade(ctx context.Context, period channel.Period, after string) (channel.Listing, error) {
+	began := time.Now()
+	listing, err := c.Channel.PaymentsMade(ctx, period, after)
+	c.observe("payments_made", "listed", err, began)
+	return listing, err
 }
 
 func (c counted) observe(operation string, outcome channel.Outcome, err error, began time.Time) {

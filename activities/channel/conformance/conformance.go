@@ -80,6 +80,7 @@ func Run(t *testing.T, s Subject) {
 		{"finds a refund", remembers, finds},
 		{"does not find what was never sent", remembers, findsNothing},
 		{"lists every refund", remembers, lists},
+		{"lists what it made in a period", remembers, listsMade},
 		{"lists every page", func(s Subject) bool { return s.Remembers && s.PageSize > 0 }, listsPages},
 		{"nothing moves beyond what was paid", func(s Subject) bool { return s.Remembers && s.Caps }, beyond},
 		{"many at once stay within what was paid", func(s Subject) bool { return s.Remembers && s.Caps }, manyWithin},

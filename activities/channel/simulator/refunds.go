@@ -429,27 +429,18 @@ func (s *Simulator) list(query url.Values, t turn, now time.Time) answer {
 	if t.fault.Kind == FaultRefuse {
 		return t.fault.refusal()
 	}
-	limit := defaultPage
-	for name := range query {
-		switch value := query.Get(name); name {
-		case "payment_intent", "charge":
-			if s.paymentOf(url.Values{name: {value}}) == nil {
-				return missing(name, name, value)
-			}
-		case "starting_after":
-			if s.byID[value] == nil {
-				return missing("refund", name, value)
-			}
-		case "limit":
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 1 || n > maxPageLimit {
-				return refusal(http.StatusBadRequest, "parameter_invalid_integer", name,
-					fmt.Sprintf("Invalid limit: must be an integer from 1 to %d.", maxPageLimit))
-			}
-			limit = n
-		default:
-			return refusal(http.StatusBadRequest, "parameter_unknown", name, "Received unknown parameter: "+name)
+	limit, made, problem := pageOf(query, "payment_intent", "charge")
+	if problem != nil {
+		return *problem
+	}
+	for _, name := range []string{"payment_intent", "charge"} {
+		if id := query.Get(name); query.Has(name) && s.paymentOf(url.Values{name: {id}}) == nil {
+			return missing(name, name, id)
 		}
+	}
+	after := query.Get("starting_after")
+	if after != "" && s.byID[after] == nil {
+		return missing("refund", "starting_after", after)
 	}
 	page := struct {
 		Object  string         `json:"object"`
@@ -457,7 +448,6 @@ func (s *Simulator) list(query url.Values, t turn, now time.Time) answer {
 		HasMore bool           `json:"has_more"`
 		URL     string         `json:"url"`
 	}{Object: "list", URL: "/v1/refunds"}
-	after := query.Get("starting_after")
 	for _, r := range slices.Backward(s.refunds) {
 		if after != "" {
 			if r.id == after {
@@ -465,7 +455,7 @@ func (s *Simulator) list(query url.Values, t turn, now time.Time) answer {
 			}
 			continue
 		}
-		if now.Before(r.created.Add(r.subject.script.ListLag)) ||
+		if now.Before(r.created.Add(r.subject.script.ListLag)) || !made.has(r.created) ||
 			query.Has("payment_intent") && r.payment.Intent != query.Get("payment_intent") ||
 			query.Has("charge") && r.payment.Charge != query.Get("charge") {
 			continue

@@ -181,6 +181,7 @@ func (s *Simulator) routes() *http.ServeMux {
 	api.HandleFunc("POST /v1/refunds", s.createRefund)
 	api.HandleFunc("GET /v1/refunds", s.listRefunds)
 	api.HandleFunc("GET /v1/refunds/{id}", s.getRefund)
+	api.HandleFunc("GET /v1/charges", s.listCharges)
 	api.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		respond(w, refusal(http.StatusNotFound, "", "", fmt.Sprintf("Unrecognized request URL (%s: %s).", r.Method, r.URL.Path)))
 	})

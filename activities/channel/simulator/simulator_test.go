@@ -208,10 +208,10 @@ func TestAuthentication(t *testing.T) {
 		assert.Equal(t, want, r.status, authorization)
 		assert.Equal(t, "invalid_request_error", r.err()["type"], authorization)
 	}
-	r, err := do(t.Context(), http.MethodGet, s.URL()+"/v1/charges", "", "Authorization", "Bearer sk_mine")
+	r, err := do(t.Context(), http.MethodGet, s.URL()+"/v1/customers", "", "Authorization", "Bearer sk_mine")
 	require.NoError(t, err)
 	assert.Equal(t, 404, r.status)
-	assert.Contains(t, r.raw, "Unrecognized request URL (GET: /v1/charges)")
+	assert.Contains(t, r.raw, "Unrecognized request URL (GET: /v1/customers)")
 }
 
 func TestIdempotencyKeys(t *testing.T) {

@@ -45,7 +45,7 @@ const (
 
 // Options says how Stripe is reached.
 type Options struct {
-	// APIKey is a secret or restricted key that may write refunds.
+	// APIKey is a secret or restricted key that may write refunds and read charges.
 	APIKey string
 	// WebhookSecrets are the endpoint's signing secrets (whsec_…). A signature by any of them counts, so that a secret can
 	// be rolled. None: no webhook is accepted.
@@ -57,16 +57,21 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
-// refundService is the part of the SDK that is used.
+// refundService and chargeService are the parts of the SDK that are used.
 type refundService interface {
 	Create(context.Context, *sdk.RefundCreateParams) (*sdk.Refund, error)
 	Retrieve(context.Context, string, *sdk.RefundRetrieveParams) (*sdk.Refund, error)
 	List(context.Context, *sdk.RefundListParams) *sdk.V1List[*sdk.Refund]
 }
 
+type chargeService interface {
+	List(context.Context, *sdk.ChargeListParams) *sdk.V1List[*sdk.Charge]
+}
+
 // Channel is one Stripe account.
 type Channel struct {
 	refunds refundService
+	charges chargeService
 	secrets []string
 	// redact takes the keys out of any text.
 	redact *strings.Replacer
@@ -116,7 +121,7 @@ func New(o Options) (*Channel, error) {
 	})
 	client := sdk.NewClient(o.APIKey, sdk.WithBackends(&sdk.Backends{API: backend}))
 	return &Channel{
-		refunds: client.V1Refunds, secrets: slices.Clone(o.WebhookSecrets), redact: strings.NewReplacer(hidden...),
+		refunds: client.V1Refunds, charges: client.V1Charges, secrets: slices.Clone(o.WebhookSecrets), redact: strings.NewReplacer(hidden...),
 	}, nil
 }
 
@@ -262,9 +267,9 @@ func (c *Channel) list(ctx context.Context, payment string) ([]*sdk.Refund, *cha
 	var all []*sdk.Refund
 	for range maxPages {
 		watched, seen := watch(ctx)
-		page, more, err := c.page(watched, params)
+		page, more, err := readPage(func() *sdk.V1List[*sdk.Refund] { return c.refunds.List(watched, params) }, readable)
 		if err == nil && more && (len(page) == 0 || page[len(page)-1].ID == sdk.StringValue(params.StartingAfter)) {
-			err = errors.New("the page says that there are more, and does not lead on")
+			err = errNoWayOn
 		}
 		if err != nil {
 			failure := c.unread(seen, err)
@@ -280,15 +285,15 @@ func (c *Channel) list(ctx context.Context, payment string) ([]*sdk.Refund, *cha
 		Detail: fmt.Sprintf("%s has more than %d refunds", payment, len(all))}
 }
 
-// page reads one page and makes sure that it is one: the SDK takes any JSON object for an empty last page.
-func (c *Channel) page(ctx context.Context, params *sdk.RefundListParams) (page []*sdk.Refund, more bool, err error) {
+// readPage reads one page and makes sure that it is one: the SDK takes any JSON object for an empty last page.
+func readPage[T any](ask func() *sdk.V1List[T], readable func(T) bool) (page []T, more bool, err error) {
 	defer func() {
 		// The SDK dereferences whatever the list holds, null included.
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("the page cannot be read: %v", cause)
 		}
 	}()
-	list := c.refunds.List(ctx, params)
+	list := ask()
 	if err := list.Err(); err != nil {
 		return nil, false, err
 	}
@@ -305,7 +310,7 @@ func (c *Channel) page(ctx context.Context, params *sdk.RefundListParams) (page 
 	}
 	for _, one := range list.Data() {
 		if !readable(one) {
-			return nil, false, errors.New("the list holds what is no refund")
+			return nil, false, errors.New("the list holds what was not asked for")
 		}
 	}
 	return list.Data(), *shape.HasMore, nil
