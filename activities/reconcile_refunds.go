@@ -62,7 +62,7 @@ func (r *Reconciler) compare(ctx context.Context, q ListingRequest) (*comparison
 	if err != nil {
 		return nil, err
 	}
-	pass, err := r.store.GetReconciliation(ctx, db.GetReconciliationParams(q.params()))
+	pass, err := r.store.GetReconciliation(ctx, q.params())
 	if err != nil {
 		return nil, retry(ctx, schema.Classify("read the reconciliation", err))
 	}

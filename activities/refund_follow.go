@@ -75,7 +75,7 @@ func (r *Refunds) follow(ctx context.Context, f FollowRequest) (FollowAnswer, er
 		return FollowAnswer{}, err
 	}
 	if state := contract.RefundState(row.ReclaimRefund.State); !state.Open() {
-		return FollowAnswer{Row: refundRowOf(row)}, nil
+		return FollowAnswer{Row: r.rowOf(row)}, nil
 	}
 	far, err := r.channels.Get(row.Channel, f.Tenant)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Refunds) follow(ctx context.Context, f FollowRequest) (FollowAnswer, er
 	if row, err = r.read(ctx, r.store.Queries, f.RefundKey); err != nil {
 		return FollowAnswer{}, err
 	}
-	answer := FollowAnswer{Row: refundRowOf(row)}
+	answer := FollowAnswer{Row: r.rowOf(row)}
 	answer.Row.Schedule = scheduleInWords(far.Capabilities())
 	state := answer.Row.State
 	if !state.Open() || f.news(answer.Row) && !hasHadItsTime(row) {
@@ -291,7 +291,7 @@ func (r *Refunds) stuck(ctx context.Context, f FollowRequest, why string, cause 
 	if err == nil && !f.NeedsReview {
 		var row db.GetRefundRow
 		if row, err = r.read(ctx, r.store.Queries, f.RefundKey); err == nil {
-			return FollowAnswer{Row: refundRowOf(row)}, nil
+			return FollowAnswer{Row: r.rowOf(row)}, nil
 		}
 	}
 	cause = errors.Join(cause, err)

@@ -40,7 +40,7 @@ func (r *Refunds) ApplyNotice(ctx context.Context, q NoticeRequest) (AppliedNoti
 	if err != nil {
 		return AppliedNotice{}, err
 	}
-	heard := AppliedNotice{RefundRow: refundRowOf(row)}
+	heard := AppliedNotice{RefundRow: r.rowOf(row)}
 	switch state := heard.State; q.Notice.Outcome {
 	case contract.NoticeSucceeded:
 		heard.News = state != contract.RefundSucceeded && state != contract.RefundReversed

@@ -88,7 +88,7 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	}
 	answer := ResolveRefundAnswer{
 		Verdict: Applied, Outcome: contract.ResolutionApplied, State: contract.RefundState(row.ReclaimRefund.State),
-		Row: refundRowOf(row),
+		Row: r.rowOf(row),
 	}
 	prior, err := queries.GetResolution(ctx, db.GetResolutionParams{
 		TenantID: key.Tenant, SubjectKind: "refund", SubjectID: key.RefundID, ResolutionID: d.ID,
@@ -135,7 +135,7 @@ func (r *Refunds) resolve(ctx context.Context, queries *db.Queries, q ResolveRef
 	if row, err = queries.GetRefund(ctx, db.GetRefundParams{TenantID: key.Tenant, RefundID: key.RefundID}); err != nil {
 		return answer, err
 	}
-	answer.Row = refundRowOf(row)
+	answer.Row = r.rowOf(row)
 	answer.State = answer.Row.State
 	record.State = string(answer.State)
 	return answer, queries.InsertResolution(ctx, record)

@@ -78,6 +78,16 @@ type RefundRow struct {
 	EndedBy Source `json:"endedBy,omitempty"`
 	// OpenIssues is how many issues a person must look at.
 	OpenIssues int `json:"openIssues,omitempty"`
+	// IssueID and IssueEvidence are those of the newest of them, and ClosedIssues is how many a person has closed.
+	IssueID       string `json:"issueId,omitempty"`
+	IssueEvidence string `json:"issueEvidence,omitempty"`
+	ClosedIssues  int    `json:"closedIssues,omitempty"`
+	// Accepted, Succeeded and Returned are when it came into these states, zero where it did not.
+	Accepted  time.Time `json:"accepted,omitzero"`
+	Succeeded time.Time `json:"succeeded,omitzero"`
+	Returned  time.Time `json:"returned,omitzero"`
+	// Decimals is how many decimals the currency has at the channel, nil where that is not known here.
+	Decimals *int `json:"decimals,omitempty"`
 	// Schedule says in words when the channel is asked, filled in by FollowRefund.
 	Schedule string `json:"schedule,omitempty"`
 }
@@ -108,7 +118,7 @@ func (r *Refunds) ReadRefund(ctx context.Context, key contract.RefundKey) (Refun
 	if err != nil {
 		return RefundRow{}, err
 	}
-	return refundRowOf(row), nil
+	return r.rowOf(row), nil
 }
 
 func (r *Refunds) read(ctx context.Context, queries *db.Queries, key contract.RefundKey) (db.GetRefundRow, error) {
@@ -127,16 +137,34 @@ func noRefund(tried string, key contract.RefundKey) error {
 	return temporal.NewNonRetryableApplicationError(tried+": there is no "+refundName(key), ErrorNoRefund, nil)
 }
 
-func refundRowOf(row db.GetRefundRow) RefundRow {
-	r := row.ReclaimRefund
+// rowOf is small enough for a local activity's result.
+func (r *Refunds) rowOf(row db.GetRefundRow) RefundRow {
+	refund := row.ReclaimRefund
 	return RefundRow{
-		State: contract.RefundState(r.State), NeedsReview: r.NeedsReview, OrderID: r.OrderID, JobID: deref(r.JobID),
-		Account: row.AccountID, Channel: row.Channel, Amount: r.Amount, Currency: r.Currency, Credits: r.Credits,
-		ChannelRef: r.ChannelRef, Reason: contract.Clip(r.Reason, 200), Sends: int(r.SendCount), Looks: int(r.LookCount),
-		LastOutcome: r.LastOutcome, LastCode: r.LastCode, FirstSent: instant(r.FirstSentAt),
-		LastChecked: instant(r.LastCheckedAt), NextLook: instant(r.NextLookAt), LookUntil: instant(r.LookUntil),
-		Updated: r.UpdatedAt.UTC(), ResendDue: r.ResendRequested, EndedBy: Source(r.EndedBy), OpenIssues: int(row.OpenIssues),
+		State: contract.RefundState(refund.State), NeedsReview: refund.NeedsReview, OrderID: refund.OrderID, JobID: deref(refund.JobID),
+		Account: row.AccountID, Channel: row.Channel, Amount: refund.Amount, Currency: refund.Currency, Credits: refund.Credits,
+		ChannelRef: refund.ChannelRef, Reason: contract.Clip(refund.Reason, 200), Sends: int(refund.SendCount),
+		Looks: int(refund.LookCount), LastOutcome: refund.LastOutcome, LastCode: refund.LastCode,
+		FirstSent: instant(refund.FirstSentAt), LastChecked: instant(refund.LastCheckedAt), NextLook: instant(refund.NextLookAt),
+		LookUntil: instant(refund.LookUntil), Updated: refund.UpdatedAt.UTC(), ResendDue: refund.ResendRequested,
+		EndedBy: Source(refund.EndedBy), OpenIssues: int(row.OpenIssues), IssueID: row.IssueID,
+		IssueEvidence: contract.Clip(row.IssueEvidence, 200), ClosedIssues: int(row.ClosedIssues),
+		Accepted: refund.CreatedAt.UTC(), Succeeded: instant(refund.SucceededAt), Returned: instant(refund.ReturnedAt),
+		Decimals: r.decimals(row),
 	}
+}
+
+// decimals asks the channel's declaration. Where it is not configured, the refund's run says so, and that is not for here.
+func (r *Refunds) decimals(row db.GetRefundRow) *int {
+	far, err := r.channels.Get(row.Channel, row.ReclaimRefund.TenantID)
+	if err != nil {
+		return nil
+	}
+	decimals, known := far.Capabilities().Currencies[row.ReclaimRefund.Currency]
+	if !known {
+		return nil
+	}
+	return &decimals
 }
 
 func deref(text *string) string {

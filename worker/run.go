@@ -122,13 +122,13 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	}
 	ledger := starter.New(temporal, store, settings.TaskQueue)
 	reconciler := activities.NewReconciler(store, channels, refunds,
-		runs.New(ledger, temporal, options.Namespace, settings.TaskQueue), runs.Ledger{Client: ledger}, found)
+		runs.New(ledger, temporal, options.Namespace), runs.Ledger{Client: ledger}, found)
 	outbox, err := relay.New(store, temporal, settings.TaskQueue, registry, logger)
 	if err != nil {
 		return err
 	}
 	door := http.NewServeMux()
-	door.Handle("/v1/channels/", notices.Handler(channels.Notices(refunds), notices.TellRun(temporal, settings.TaskQueue), logger))
+	door.Handle("/v1/channels/", notices.Handler(channels.Notices(refunds), notices.TellRun(ledger, temporal), logger))
 	door.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	closeDoor, err := openDoor(ctx, settings.Listen, door, logger)
 	if err != nil {

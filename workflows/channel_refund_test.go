@@ -846,7 +846,7 @@ func TestStatusAnswersWhatAPersonAsksInEveryState(t *testing.T) {
 			"Last: no money moved and none will."},
 		contract.RefundCanceled: {"No: it was withdrawn before it was sent. The credits are back.", "Nothing was sent to the channel."},
 		contract.RefundReversed: {"It did, and the bank took it back later. The credits are back.",
-			"The channel's reference is re_1. Last: reversed."},
+			"The channel's reference is re_1."},
 	} {
 		t.Run(string(state), func(t *testing.T) {
 			s := newRefundStage(t, confirmed).closed(state)

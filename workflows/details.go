@@ -35,13 +35,18 @@ const shownSteps = 40
 
 // tell adds a step. Texts from outside go through contract.Plain first.
 func (d *details) tell(ctx workflow.Context, ledger int64, format string, args ...any) {
+	d.tellAt(workflow.Now(ctx), ledger, format, args...)
+}
+
+// tellAt adds a step that was made at another time than now.
+func (d *details) tellAt(at time.Time, ledger int64, format string, args ...any) {
 	if len(d.steps) == shownSteps {
 		// The first step stays: it says what was charged, or where the run took up.
 		d.earlier++
 		d.earlierLedger += d.steps[1].ledger
 		d.steps = append(d.steps[:1], d.steps[2:]...)
 	}
-	d.steps = append(d.steps, detail{workflow.Now(ctx), fmt.Sprintf(format, args...), ledger})
+	d.steps = append(d.steps, detail{at, fmt.Sprintf(format, args...), ledger})
 }
 
 // tellRefusal adds that a person's decision was refused.
@@ -83,8 +88,9 @@ func (d *details) show(ctx workflow.Context, p page) {
 	}
 	text += strings.Join(rows, "\n") + "\n"
 	if len(p.send) > 0 {
-		text += "\n*More Actions*, *Send an Update* (which answers how it went) or *a Signal*: `resolve`, with one of these, after " +
-			"filling in what is empty or 0. An id serves once: reload the page for the next one.\n\n"
+		text += "\n*More Actions*, *Send an Update* (which says at once why it is refused) or *a Signal*: `resolve`, with one of these, " +
+			"after filling in what is empty or 0. Then reload the page: the last step says how it went. An id serves once; the page " +
+			"has the next one.\n\n"
 	}
 	for _, option := range p.send {
 		text += fmt.Sprintf("- %s\n\n```json\n{\n  %s\n}\n```\n\n", option.does, strings.Join(option.fields, ",\n  "))

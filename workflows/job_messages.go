@@ -102,7 +102,8 @@ func declinedInWords(job contract.Job, answer activities.ChargeAnswer) string {
 	case activities.WhyUnknownAccount:
 		return fmt.Sprintf("there is no account %s: top it up first", job.Account)
 	case activities.WhyDebt:
-		return fmt.Sprintf("account %s owes %d: top it up to 0 or more first", job.Account, -answer.Balance)
+		return fmt.Sprintf("account %s owes %d, and the job costs %d: top it up by %d or more first", job.Account, -answer.Balance,
+			job.Cost, job.Cost-answer.Balance)
 	default:
 		return fmt.Sprintf("account %s has %d of the %d that the job costs", job.Account, answer.Balance, job.Cost)
 	}

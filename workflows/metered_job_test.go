@@ -380,7 +380,7 @@ func TestADeclinedJobStartsNothingAndSaysWhy(t *testing.T) {
 		reason  string
 	}{
 		{"insufficient credit", 39, true, "account team has 39 of the 40 that the job costs"},
-		{"debt", -5, true, "account team owes 5: top it up to 0 or more first"},
+		{"debt", -5, true, "account team owes 5, and the job costs 40: top it up by 45 or more first"},
 		{"unknown account", 0, false, "there is no account team: top it up first"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -42,6 +42,7 @@ func (r *channelRefund) resolveRefund(
 			r.gaveUp = false
 			r.stopFollowing()
 		}
+		r.tellDecision(ctx, request, answer)
 		r.obey(ctx, answer.Row)
 		r.stirred = true
 	})

@@ -13,29 +13,78 @@ import (
 // tellRow says what the row says anew.
 func (r *channelRefund) tellRow(ctx workflow.Context, row activities.RefundRow) {
 	known := r.row
+	if r.known && row.Sends > known.Sends && known.Sends > 0 {
+		r.details.tell(ctx, 0, "the same number was sent again")
+	}
 	switch {
 	case !r.known:
-		r.details.tell(ctx, -row.Credits, "accepted for order %s: %s", contract.Plain(row.OrderID), told(row.Reason))
-		if row.State != contract.RefundAccepted {
-			r.details.tell(ctx, r.returned(row), "taken up as %s: %s", row.State,
-				told(contract.OutcomeInWords(row.LastOutcome, row.LastCode)))
-		}
+		r.tellPast(ctx, row)
 	case row.State != known.State:
-		who := ""
-		if row.EndedBy == activities.SourcePerson {
-			who = ", as a person decided"
-		}
-		r.details.tell(ctx, r.returned(row), "%s%s: %s", row.State, who,
+		r.details.tell(ctx, r.returned(row), "%s%s: %s", row.State, r.byWhom(row),
 			told(contract.OutcomeInWords(row.LastOutcome, row.LastCode)))
 	case row.LastOutcome != known.LastOutcome || row.LastCode != known.LastCode:
 		r.details.tell(ctx, 0, "asked the channel: %s", told(contract.OutcomeInWords(row.LastOutcome, row.LastCode)))
 	}
-	if r.known && row.Sends > known.Sends && known.Sends > 0 {
-		r.details.tell(ctx, 0, "the same number was sent again")
-	}
 	if row.OpenIssues > known.OpenIssues {
-		r.details.tell(ctx, 0, "an issue was opened: a report contradicts what is known, and changes nothing by itself")
+		r.details.tell(ctx, 0, "an issue was opened: %s", told(row.IssueEvidence))
 	}
+}
+
+// tellPast says what had become of the refund before this run read its row.
+func (r *channelRefund) tellPast(ctx workflow.Context, row activities.RefundRow) {
+	at := func(instant time.Time) time.Time {
+		if instant.IsZero() {
+			// A row that another release's worker read has no such times.
+			return workflow.Now(ctx)
+		}
+		return instant
+	}
+	last := told(contract.OutcomeInWords(row.LastOutcome, row.LastCode))
+	r.details.tellAt(at(row.Accepted), -row.Credits, "accepted for order %s: %s", contract.Plain(row.OrderID), told(row.Reason))
+	if row.Sends > 0 {
+		r.details.tellAt(at(row.FirstSent), 0, "sent to the channel")
+	}
+	if row.State == contract.RefundReversed && !row.Succeeded.IsZero() {
+		r.details.tellAt(row.Succeeded, 0, "%s: the money went back", contract.RefundSucceeded)
+	}
+	switch row.State {
+	case contract.RefundAccepted, contract.RefundUnknown:
+	case contract.RefundSucceeded:
+		r.details.tellAt(at(row.Succeeded), 0, "%s%s: %s", row.State, r.byWhom(row), last)
+	case contract.RefundFailed, contract.RefundCanceled, contract.RefundReversed:
+		r.details.tellAt(at(row.Returned), r.returned(row), "%s%s: %s", row.State, r.byWhom(row), last)
+	default:
+		r.details.tellAt(at(row.Updated), 0, "%s: %s", row.State, last)
+	}
+}
+
+// byWhom says so where a person's word ended the refund.
+func (r *channelRefund) byWhom(row activities.RefundRow) string {
+	if row.EndedBy == activities.SourcePerson {
+		return ", as a person decided"
+	}
+	return ""
+}
+
+// tellDecision says what a person decided and what came of it.
+func (r *channelRefund) tellDecision(ctx workflow.Context, request activities.ResolveRefundRequest, answer activities.ResolveRefundAnswer) {
+	decision := request.Resolution
+	switch {
+	case answer.Verdict == activities.Already:
+	case answer.Verdict == activities.Refused || answer.Outcome == contract.ResolutionRefused:
+		r.details.tellRefusal(ctx, decision.Operator, answer.Refusal)
+	default:
+		r.details.tell(ctx, 0, "%s decided %s: %s", told(decision.Operator), decision.Action, told(decision.Reason))
+	}
+}
+
+// money is an amount in the currency's own decimals where they are known, and in its smallest unit.
+func (r *channelRefund) money(amount int64) string {
+	currency := contract.Plain(r.row.Currency)
+	if r.row.Decimals == nil {
+		return fmt.Sprintf("%d %s (in its smallest unit)", amount, currency)
+	}
+	return fmt.Sprintf("%s (%d in the smallest unit)", contract.InWholeUnits(amount, *r.row.Decimals, currency), amount)
 }
 
 // returned is what the row's state gave back to the account.
@@ -52,8 +101,8 @@ func (r *channelRefund) returned(row activities.RefundRow) int64 {
 func (r *channelRefund) showDetails(ctx workflow.Context) {
 	status := r.status()
 	r.details.show(ctx, page{
-		stands: fmt.Sprintf("**%s** · %d %s (in its smallest unit) through %s. Did the money go back? **%s** %s", status.State, status.Amount,
-			contract.Plain(status.Currency), contract.Plain(r.row.Channel), contract.Plain(status.DidItHappen), contract.Plain(status.Known)),
+		stands: fmt.Sprintf("**%s** · %s through %s. Did the money go back? **%s** %s", status.State, r.money(status.Amount),
+			contract.Plain(r.row.Channel), contract.Plain(status.DidItHappen), contract.Plain(status.Known)),
 		waits: contract.Plain(status.WaitsFor) + r.lookInWords(status) + " Then: " + contract.Plain(status.Then) + ".",
 		needs: r.needsInWords(), send: r.decisions(ctx),
 		command: fmt.Sprintf("starter refund status %s --tenant %s", r.key.RefundID, r.key.Tenant),
@@ -69,17 +118,27 @@ func (r *channelRefund) lookInWords(status contract.RefundStatus) string {
 
 // needsInWords says why a person must look at the refund, empty where nobody must.
 func (r *channelRefund) needsInWords() string {
-	issues := fmt.Sprintf("its issues say why: `starter issue list --tenant %s`, and close each with `starter issue resolve`.", r.key.Tenant)
+	issues := fmt.Sprintf("`starter issue list --tenant %s` lists its issues.", r.key.Tenant)
+	if r.row.IssueID != "" {
+		issues = fmt.Sprintf("%s. Look at %s what is true, correct a balance with `starter account adjust`, and close the issue (others: "+
+			"`starter issue list`) with\n\n```sh\nstarter issue resolve '%s' --tenant %s \\\n  --id resolve-1 --operator WHO --reason WHY\n```\n\n"+
+			"A run that has ended shows what was so at its end: `starter refund status` says whether the issue was closed since.",
+			told(r.row.IssueEvidence), contract.Plain(r.row.Channel), r.row.IssueID, r.key.Tenant)
+	}
 	switch {
 	case !r.needsPerson():
 		return ""
 	case !r.row.State.Open():
-		return "what was reported contradicts what is final. No signal changes that; " + issues
+		if r.row.State == contract.RefundReversed {
+			return "the bank took the money back after the refund had succeeded, and the credits are back on the account. No signal " +
+				"changes that: " + issues
+		}
+		return "what was reported contradicts what is final. No signal changes that: " + issues
 	case r.gaveUp:
 		return fmt.Sprintf("the channel has not confirmed it in time. Look for the number `%s` at %s first, then decide by what you find.",
 			r.key.RefundID, contract.Plain(r.row.Channel))
 	case r.row.OpenIssues > 0:
-		return "a report contradicts what is known; " + issues
+		return "a report contradicts what is known: " + issues
 	default:
 		return fmt.Sprintf("it does not go on. Look whether the worker's configuration has channel %s for this tenant, and at the "+
 			"last failure of FollowRefund under Pending Activities. It goes on by itself once that is mended.", contract.Plain(r.row.Channel))

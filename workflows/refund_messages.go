@@ -114,6 +114,6 @@ func (r *channelRefund) status() contract.RefundStatus {
 		Channel: row.Channel, ChannelRef: row.ChannelRef, Sends: row.Sends, FirstSent: row.FirstSent,
 		LastOutcome: row.LastOutcome, LastCode: row.LastCode, NextLook: row.NextLook, LookUntil: row.LookUntil,
 		Schedule: r.schedule, ByPerson: row.EndedBy == activities.SourcePerson, Sending: r.following != nil, ResendDue: row.ResendDue, GaveUp: r.gaveUp,
-		NeedsReview: row.NeedsReview, OpenIssues: row.OpenIssues,
+		NeedsReview: row.NeedsReview, OpenIssues: row.OpenIssues, ClosedIssues: row.ClosedIssues,
 	}.Status()
 }

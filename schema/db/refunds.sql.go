@@ -233,8 +233,17 @@ const getRefund = `-- name: GetRefund :one
 SELECT refund.tenant_id, refund.refund_id, refund.order_id, refund.job_id, refund.amount, refund.currency, refund.credits, refund.state, refund.needs_review, refund.channel_ref, refund.requested_by, refund.reason, refund.send_count, refund.first_sent_at, refund.last_checked_at, refund.look_count, refund.next_look_at, refund.look_until, refund.resend_requested, refund.event_seq, refund.last_outcome, refund.last_code, refund.succeeded_at, refund.returned_at, refund.created_at, refund.updated_at, refund.ended_by, orders.account_id, orders.channel, orders.channel_payment_id,
     (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
         AND issues.subject_id = refund.refund_id AND issues.state = 'open')::integer AS open_issues,
+    (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
+        AND issues.subject_id = refund.refund_id AND issues.state = 'resolved')::integer AS closed_issues,
+    coalesce(open_issue.issue_id, '')::text AS issue_id, coalesce(open_issue.evidence, '')::text AS issue_evidence,
     clock_timestamp()::timestamptz AS now
 FROM reclaim.refunds AS refund JOIN reclaim.orders USING (tenant_id, order_id)
+LEFT JOIN LATERAL (
+    SELECT issues.issue_id, issues.evidence FROM reclaim.issues
+    WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund' AND issues.subject_id = refund.refund_id
+        AND issues.state = 'open'
+    ORDER BY issues.opened_at DESC, issues.issue_id LIMIT 1
+) AS open_issue ON true
 WHERE refund.tenant_id = $1 AND refund.refund_id = $2
 `
 
@@ -249,6 +258,9 @@ type GetRefundRow struct {
 	Channel          string
 	ChannelPaymentID string
 	OpenIssues       int32
+	ClosedIssues     int32
+	IssueID          string
+	IssueEvidence    string
 	Now              time.Time
 }
 
@@ -288,6 +300,9 @@ func (q *Queries) GetRefund(ctx context.Context, arg GetRefundParams) (GetRefund
 		&i.Channel,
 		&i.ChannelPaymentID,
 		&i.OpenIssues,
+		&i.ClosedIssues,
+		&i.IssueID,
+		&i.IssueEvidence,
 		&i.Now,
 	)
 	return i, err

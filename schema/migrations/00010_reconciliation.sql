@@ -57,6 +57,9 @@ CREATE INDEX IF NOT EXISTS channel_lines_payment ON reclaim.channel_lines (tenan
 -- Refunds of a period are found by the order of their sending.
 CREATE INDEX IF NOT EXISTS refunds_sent ON reclaim.refunds (tenant_id, first_sent_at) WHERE first_sent_at IS NOT NULL;
 
+-- Whose order a payment bought is asked by what a channel says, which knows no tenants.
+CREATE INDEX IF NOT EXISTS orders_payment ON reclaim.orders (channel_payment_id, channel);
+
 ALTER TABLE reclaim.issues
     DROP CONSTRAINT IF EXISTS issues_subject_kind_check,
     ADD CONSTRAINT issues_subject_kind_check CHECK (subject_kind IN ('refund', 'order', 'job', 'account', 'channel'));

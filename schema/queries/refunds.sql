@@ -3,8 +3,17 @@
 SELECT sqlc.embed(refund), orders.account_id, orders.channel, orders.channel_payment_id,
     (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
         AND issues.subject_id = refund.refund_id AND issues.state = 'open')::integer AS open_issues,
+    (SELECT count(*) FROM reclaim.issues WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund'
+        AND issues.subject_id = refund.refund_id AND issues.state = 'resolved')::integer AS closed_issues,
+    coalesce(open_issue.issue_id, '')::text AS issue_id, coalesce(open_issue.evidence, '')::text AS issue_evidence,
     clock_timestamp()::timestamptz AS now
 FROM reclaim.refunds AS refund JOIN reclaim.orders USING (tenant_id, order_id)
+LEFT JOIN LATERAL (
+    SELECT issues.issue_id, issues.evidence FROM reclaim.issues
+    WHERE issues.tenant_id = refund.tenant_id AND issues.subject_kind = 'refund' AND issues.subject_id = refund.refund_id
+        AND issues.state = 'open'
+    ORDER BY issues.opened_at DESC, issues.issue_id LIMIT 1
+) AS open_issue ON true
 WHERE refund.tenant_id = @tenant_id AND refund.refund_id = @refund_id;
 
 -- name: GetRefundByNumber :one

@@ -17,8 +17,9 @@ func describeJob(job contract.Job) string {
 		by = ", for " + contract.Plain(job.Actor)
 	}
 	return fmt.Sprintf("Job %s costs account %s of %s **%d credits**%s. If it is not delivered within **%s**, they go back %s; "+
-		"a later success is charged after all. The work is %s on queue %s, up to %s an attempt.\n\nIf this run was terminated: submit "+
-		"the job again, and a new run takes it up where it stands."+contract.BottomOfPage,
+		"a later success is charged after all. The work is %s on queue %s, up to %s an attempt.\n\nA run that was terminated goes "+
+		"on saying what was so before: submit the job again, or choose *More Actions*, *Start Workflow Like This One*, and a new run takes "+
+		"the job up where it stands."+contract.BottomOfPage,
 		contract.Plain(job.JobID), contract.Plain(job.Account), contract.Plain(job.Tenant), job.Cost, by, job.Promise, refund,
 		contract.Plain(job.Work.Activity), contract.Plain(job.Work.TaskQueue), job.Work.Timeout)
 }

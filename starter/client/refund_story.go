@@ -145,7 +145,7 @@ func (r refundRecord) status() contract.RefundStatus {
 		Channel: r.row.Channel, ChannelRef: row.ChannelRef, Sends: int(row.SendCount), FirstSent: instant(row.FirstSentAt),
 		LastOutcome: row.LastOutcome, LastCode: row.LastCode, NextLook: instant(row.NextLookAt),
 		LookUntil: instant(row.LookUntil), ByPerson: row.EndedBy == "person", ResendDue: row.ResendRequested, NeedsReview: row.NeedsReview,
-		GaveUp: row.NeedsReview && row.LookUntil != nil && !r.row.Now.Before(*row.LookUntil), OpenIssues: int(r.row.OpenIssues),
+		GaveUp: row.NeedsReview && row.LookUntil != nil && !r.row.Now.Before(*row.LookUntil), OpenIssues: int(r.row.OpenIssues), ClosedIssues: int(r.row.ClosedIssues),
 		// A look-up that finds nothing new changes the row, but not what is known.
 		Since: row.UpdatedAt.UTC(),
 	}

@@ -224,7 +224,7 @@ func (s *refundStage) madeElsewhere(payment string, amount int64) {
 	request.Header.Set("Idempotency-Key", "dashboard-"+payment)
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(s.t, err)
-	defer response.Body.Close()
+	require.NoError(s.t, response.Body.Close())
 	require.Equal(s.t, http.StatusOK, response.StatusCode)
 }
 

@@ -197,7 +197,7 @@ func (w *world) startWorker(t *testing.T, store *schema.Store, queue string) (st
 	workflows.RegisterActivities(worker, activities.NewJobs(store), refunds)
 	asker := w.asker(queue)
 	workflows.RegisterReconciler(worker, activities.NewReconciler(store, w.channels, refunds,
-		runs.New(asker, w.temporal, "", queue), runs.Ledger{Client: asker}, func(string, contract.FindingEffect) {}))
+		runs.New(asker, w.temporal, ""), runs.Ledger{Client: asker}, func(string, contract.FindingEffect) {}))
 	require.NoError(t, worker.Start())
 	return sync.OnceFunc(worker.Stop)
 }
@@ -235,7 +235,7 @@ func (w *world) startRelayOn(store *schema.Store, temporal client.Client, metric
 
 // openDoor takes channels' notices as a worker process does.
 func (w *world) openDoor() (closeIt func()) {
-	server := httptest.NewServer(notices.Handler(activities.NewRefunds(w.store, w.channels), notices.TellRun(w.temporal, w.queue), zap.NewNop()))
+	server := httptest.NewServer(notices.Handler(activities.NewRefunds(w.store, w.channels), notices.TellRun(w.asker(w.queue), w.temporal), zap.NewNop()))
 	w.door = server.URL
 	return server.Close
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/activities"
 	"github.com/reclaimhq/reclaim/activities/channel"
+	starter "github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
@@ -32,7 +33,7 @@ type Teller func(ctx context.Context, key contract.RefundKey, notice contract.Ch
 
 // TellRun tells the refund's run by signal. Where there is news and the run has ended, one is started on the task queue, so
 // that its record shows what came late.
-func TellRun(temporal client.Client, taskQueue string) Teller {
+func TellRun(asker *starter.Client, temporal client.Client) Teller {
 	return func(ctx context.Context, key contract.RefundKey, notice contract.ChannelNotice, news bool) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -44,8 +45,11 @@ func TellRun(temporal client.Client, taskQueue string) Teller {
 			}
 			return err
 		}
-		_, err := temporal.SignalWithStartWorkflow(ctx, id, contract.ChannelNoticeSignal, notice,
-			client.StartWorkflowOptions{TaskQueue: taskQueue}, contract.ChannelRefundWorkflow, key)
+		refund, err := asker.Refund(ctx, key.Tenant, key.RefundID)
+		if err == nil {
+			_, err = temporal.SignalWithStartWorkflow(ctx, id, contract.ChannelNoticeSignal, notice,
+				asker.RefundStartOptions(refund), contract.ChannelRefundWorkflow, key)
+		}
 		return err
 	}
 }

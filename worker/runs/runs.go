@@ -27,12 +27,12 @@ type Runs struct {
 
 var _ activities.Runs = (*Runs)(nil)
 
-// New returns the runs that the clients reach; those that it starts are decided on the task queue.
-func New(asker *starter.Client, temporal client.Client, namespace, taskQueue string) *Runs {
+// New returns the runs that the clients reach.
+func New(asker *starter.Client, temporal client.Client, namespace string) *Runs {
 	if namespace == "" {
 		namespace = client.DefaultNamespace
 	}
-	return &Runs{Client: asker, temporal: temporal, namespace: namespace, tell: notices.TellRun(temporal, taskQueue)}
+	return &Runs{Client: asker, temporal: temporal, namespace: namespace, tell: notices.TellRun(asker, temporal)}
 }
 
 // TellRefund has the refund's run take in what was learnt beside it, and starts one where there is none.

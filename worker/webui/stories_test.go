@@ -150,7 +150,7 @@ func (s *stage) stories() []story {
 		},
 		{
 			name: "debt", view: webui.OfAccount(tenant, owingJob), workflowID: inDebt.WorkflowID(),
-			first:  []string{"account owing owes 40: top it up to 0 or more first"},
+			first:  []string{"account owing owes 40, and the job costs 40: top it up by 80 or more first"},
 			second: []string{"declined, so nothing was moved", "Top the account up and submit the job again"},
 			resolve: func(*browser) {
 				s.topUp(owingJob, 80)

@@ -77,6 +77,12 @@ func Views(now time.Time) []View {
 			Dated: true,
 		},
 		{
+			Name:  "Terminated runs",
+			Shows: "runs that somebody ended by force: what they were about stays open until it is submitted again or reconciled",
+			Query: fmt.Sprintf(`WorkflowType IN ("%s", "%s") AND ExecutionStatus = "Terminated"`, contract.MeteredJobWorkflow,
+				contract.ChannelRefundWorkflow),
+		},
+		{
 			Name:  "Stuck workflow tasks",
 			Shows: "runs that stand still since their workflow task fails or times out again and again",
 			Query: problems + ` IN ("category=WorkflowTaskFailed", "category=WorkflowTaskTimedOut")`,

@@ -2,6 +2,8 @@ package contract
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -32,9 +34,10 @@ type RefundFacts struct {
 	ResendDue bool
 	// GaveUp is true where nothing goes on by itself and a person decides.
 	GaveUp bool
-	// NeedsReview is true where a person must look, OpenIssues how many issues say why.
-	NeedsReview bool
-	OpenIssues  int
+	// NeedsReview is true where a person must look, OpenIssues how many issues say why, and ClosedIssues how many a person has
+	// closed.
+	NeedsReview              bool
+	OpenIssues, ClosedIssues int
 }
 
 // Status tells where the refund stands.
@@ -44,6 +47,13 @@ func (f RefundFacts) Status() RefundStatus {
 		Amount: f.Amount, Currency: f.Currency, Credits: f.Credits, ChannelRef: f.ChannelRef,
 	}
 	status.DidItHappen, status.Known = f.inWords()
+	switch {
+	case f.State.Open() || f.State == "" || f.State == RefundReversed:
+	case f.OpenIssues > 0:
+		status.DidItHappen += " An open issue disputes that."
+	case f.ClosedIssues > 0:
+		status.DidItHappen += " A person has closed an issue about it, and said why: their word may be another."
+	}
 	asked := ""
 	if f.Schedule != "" {
 		asked = "; it is asked " + f.Schedule
@@ -71,6 +81,9 @@ func (f RefundFacts) Status() RefundStatus {
 	}
 	switch {
 	case f.OpenIssues > 0:
+		if !f.State.Open() {
+			status.WaitsFor = "nothing by itself"
+		}
 		status.WaitsFor += "; and a person must look at its open issues"
 	case f.NeedsReview && f.State.Open() && !f.GaveUp:
 		status.WaitsFor += fmt.Sprintf("; and a person must look why it does not go on: whether the worker's configuration has "+
@@ -115,12 +128,30 @@ func (f RefundFacts) inWords() (happened, known string) {
 	case RefundCanceled:
 		return "No: it was withdrawn before it was sent." + creditsBack, "Nothing was sent to the channel."
 	case RefundReversed:
-		return "It did, and the bank took it back later." + creditsBack, reference + " " + last
+		if f.LastCode != "" {
+			reference += " The channel calls it " + f.LastCode + " now."
+		}
+		return "It did, and the bank took it back later." + creditsBack, reference
 	case "":
 		return "Unknown: the refund has not been read yet.", "Nothing yet."
 	default:
 		return "Unknown: the refund is in a state that this program does not know.", "Its state is " + string(f.State) + "."
 	}
+}
+
+// InWholeUnits writes an amount of smallest units with the currency's decimals, such as 5.00 EUR.
+func InWholeUnits(amount int64, decimals int, currency string) string {
+	digits, negative := strings.CutPrefix(strconv.FormatInt(amount, 10), "-")
+	if missing := decimals + 1 - len(digits); missing > 0 {
+		digits = strings.Repeat("0", missing) + digits
+	}
+	if decimals > 0 {
+		digits = digits[:len(digits)-decimals] + "." + digits[len(digits)-decimals:]
+	}
+	if negative {
+		digits = "-" + digits
+	}
+	return digits + " " + strings.ToUpper(currency)
 }
 
 // OutcomeInWords says what an observation of a refund told.
