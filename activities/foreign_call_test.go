@@ -87,3 +87,26 @@ func TestEvidenceIsNobodysWork(t *testing.T) {
 		assertForeign(t, err)
 	})
 }
+
+// Not even a reconciliation's activity may be named as work, be it of the same tenant.
+func TestNoReconciliationServesAsWork(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivityWithOptions(activities.NewReconciler(nil, nil, nil, nil, nil, nil), activity.RegisterOptions{})
+	key := activities.ReconciliationKey{Tenant: "victim", ReconciliationID: "r1"}
+	for name, request := range map[string]any{
+		"OpenReconciliation":  contract.ReconcileRequest{Tenant: "victim"},
+		"ProveLedger":         key,
+		"TakeUpJobs":          key,
+		"TakeUpRefunds":       key,
+		"EndRuns":             activities.EndRunsRequest{ReconciliationKey: key},
+		"CompareRefunds":      activities.ListingRequest{ReconciliationKey: key},
+		"ComparePayments":     activities.ListingRequest{ReconciliationKey: key},
+		"CloseReconciliation": key,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := env.ExecuteActivity(name, request)
+			assertForeign(t, err)
+		})
+	}
+}

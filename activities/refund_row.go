@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,6 +91,14 @@ type RefundRow struct {
 	Decimals *int `json:"decimals,omitempty"`
 	// Schedule says in words when the channel is asked, filled in by FollowRefund.
 	Schedule string `json:"schedule,omitempty"`
+}
+
+// Money is the refund's amount for people: in the currency's own decimals where they are known.
+func (r RefundRow) Money() string {
+	if r.Decimals == nil {
+		return fmt.Sprintf("%d %s (in its smallest unit)", r.Amount, r.Currency)
+	}
+	return contract.InWholeUnits(r.Amount, *r.Decimals, r.Currency)
 }
 
 // ErrorNoRefund is the type of the error where a refund that must be there is not.

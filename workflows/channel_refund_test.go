@@ -123,7 +123,7 @@ func TestPollingCostsNoHistory(t *testing.T) {
 
 func TestFollowingIsRetriedForEverOnTheChannelsSchedule(t *testing.T) {
 	s := newRefundStage(t, pending, confirmed).run()
-	for i, summary := range []string{"1250 eur through bank, accepted", "1250 eur through bank, pending"} {
+	for i, summary := range []string{"1250 eur (in its smallest unit) through bank, accepted", "1250 eur (in its smallest unit) through bank, pending"} {
 		assert.Equal(t, contract.RefundKey{Tenant: "acme", RefundID: "rf1"}, s.follows[i].key)
 		options := s.follows[i].options
 		assert.Equal(t, 2*time.Minute, options.StartToCloseTimeout)

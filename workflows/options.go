@@ -49,7 +49,7 @@ func followCall(ctx workflow.Context, row activities.RefundRow) workflow.Context
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval: time.Second, BackoffCoefficient: 1, MaximumInterval: time.Second,
 		},
-		Summary: fmt.Sprintf("%d %s through %s, %s", row.Amount, row.Currency, row.Channel, row.State),
+		Summary: fmt.Sprintf("%s through %s, %s", row.Money(), row.Channel, row.State),
 	})
 }
 

@@ -78,15 +78,6 @@ func (r *channelRefund) tellDecision(ctx workflow.Context, request activities.Re
 	}
 }
 
-// money is an amount in the currency's own decimals where they are known, and in its smallest unit.
-func (r *channelRefund) money(amount int64) string {
-	currency := contract.Plain(r.row.Currency)
-	if r.row.Decimals == nil {
-		return fmt.Sprintf("%d %s (in its smallest unit)", amount, currency)
-	}
-	return fmt.Sprintf("%s (%d in the smallest unit)", contract.InWholeUnits(amount, *r.row.Decimals, currency), amount)
-}
-
 // returned is what the row's state gave back to the account.
 func (r *channelRefund) returned(row activities.RefundRow) int64 {
 	switch row.State {
@@ -101,7 +92,7 @@ func (r *channelRefund) returned(row activities.RefundRow) int64 {
 func (r *channelRefund) showDetails(ctx workflow.Context) {
 	status := r.status()
 	r.details.show(ctx, page{
-		stands: fmt.Sprintf("**%s** · %s through %s. Did the money go back? **%s** %s", status.State, r.money(status.Amount),
+		stands: fmt.Sprintf("**%s** · %s through %s. Did the money go back? **%s** %s", status.State, contract.Plain(r.row.Money()),
 			contract.Plain(r.row.Channel), contract.Plain(status.DidItHappen), contract.Plain(status.Known)),
 		waits: contract.Plain(status.WaitsFor) + r.lookInWords(status) + " Then: " + contract.Plain(status.Then) + ".",
 		needs: r.needsInWords(), send: r.decisions(ctx),

@@ -111,6 +111,7 @@ WITH args AS (
     LEFT JOIN LATERAL (
         SELECT refunds.tenant_id, refunds.refund_id FROM reclaim.refunds JOIN reclaim.orders USING (tenant_id, order_id)
         WHERE given.number <> '' AND refunds.refund_id = given.number AND orders.channel = args.channel
+        LIMIT 1 -- looked up for each line: joined as a whole, every page would read all refunds
     ) AS named ON true
     LEFT JOIN LATERAL (
         SELECT refunds.tenant_id, refunds.refund_id FROM reclaim.refunds JOIN reclaim.orders USING (tenant_id, order_id)
@@ -124,8 +125,12 @@ WITH args AS (
                 AND orders.channel_payment_id IN (line.payment, nullif(line.alias, '')))
             THEN '' ELSE 'unassigned' END) AS owner
     FROM line
-    LEFT JOIN reclaim.orders AS bought ON line.refund_id IS NULL AND bought.tenant_id = line.asking
-        AND bought.channel = line.channel AND bought.channel_payment_id IN (line.payment, nullif(line.alias, ''))
+    LEFT JOIN LATERAL (
+        SELECT orders.tenant_id, orders.order_id FROM reclaim.orders
+        WHERE line.refund_id IS NULL AND orders.tenant_id = line.asking AND orders.channel = line.channel
+            AND orders.channel_payment_id IN (line.payment, nullif(line.alias, ''))
+        LIMIT 1
+    ) AS bought ON true
 ), kept AS (
     INSERT INTO reclaim.channel_lines AS past (tenant_id, channel, kind, reference, number, payment, amount, currency, outcome,
         code, made_at, reconciliation_id)

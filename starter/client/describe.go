@@ -26,7 +26,7 @@ func describeJob(job contract.Job) string {
 
 // describeRefund says in Markdown what a refund's run is for.
 func describeRefund(refund Refund) string {
-	text := fmt.Sprintf("**%d %s** go back by order %s of account %s, in the smallest unit of the currency. The channel knows the "+
+	text := fmt.Sprintf("**%d %s** (in its smallest unit, such as cents) go back by order %s of account %s. The channel knows the "+
 		"refund as `%s`.", refund.Amount, contract.Plain(refund.Currency), contract.Plain(refund.OrderID), contract.Plain(refund.Account), refund.RefundID)
 	if refund.Credits > 0 {
 		text += fmt.Sprintf(" %d credits left the account for it, and come back if no money moves.", refund.Credits)

@@ -176,7 +176,7 @@ func (c *Client) RefundStartOptions(refund Refund) client.StartWorkflowOptions {
 			temporal.NewSearchAttributeKeyKeyword(contract.AttributeOrder).ValueSet(refund.OrderID),
 			temporal.NewSearchAttributeKeyKeyword(contract.AttributeRefund).ValueSet(refund.RefundID),
 		),
-		StaticSummary: fmt.Sprintf("%d %s · %s/%s", refund.Amount, refund.Currency, refund.Tenant, refund.Account),
+		StaticSummary: fmt.Sprintf("%d %s (smallest unit) · %s/%s", refund.Amount, refund.Currency, refund.Tenant, refund.Account),
 		StaticDetails: describeRefund(refund),
 	}
 }

@@ -11,6 +11,9 @@ func NewFindings(registry prometheus.Registerer) (found func(kind string, effect
 	count := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "reclaim_reconcile_findings_total", Help: "What reconciliations found otherwise than it should be, and what they did about it.",
 	}, []string{"kind", "effect"})
+	// What has not happened yet is 0, so that its first time is seen as an increase.
+	count.WithLabelValues(contract.FindingJobWithoutRun, string(contract.FindingRepaired))
+	count.WithLabelValues(contract.FindingMissingHere, string(contract.FindingOpened))
 	return func(kind string, effect contract.FindingEffect) {
 		count.WithLabelValues(kind, string(effect)).Inc()
 	}, register(registry, count)

@@ -126,7 +126,7 @@ func (s *stage) stories() []story {
 		},
 		{
 			name: "unconfirmed", view: waiting, workflowID: contract.RefundWorkflowID(tenant, unconfirmed), picture: "unconfirmed-refund",
-			first:  []string{"FollowRefund", "500 eur through " + devstack.ImpatientChannel},
+			first:  []string{"FollowRefund", "5.00 EUR through " + devstack.ImpatientChannel},
 			second: []string{"the channel has not confirmed it in time", unconfirmed, "Unknown: it was sent and not acknowledged"},
 			resolve: func(b *browser) {
 				b.send(updateDialog, b.filledIn("settle", map[string]any{
@@ -138,14 +138,19 @@ func (s *stage) stories() []story {
 		},
 		{
 			name: "contradicted", view: ended, workflowID: contract.RefundWorkflowID(tenant, contradicted),
-			first:   []string{`"state": "failed"`},
-			second:  []string{"what was reported contradicts what is final", "starter issue list --tenant acme"},
+			first: []string{`"state": "failed"`},
+			second: []string{
+				"what was reported contradicts what is final", "it is succeeded (500 eur", "An open issue disputes that",
+				"starter issue resolve 'success_after_failure:" + contradicted,
+			},
 			resolve: func(*browser) { s.resolveIssue(contradicted, "success_after_failure") },
 		},
 		{
 			name: "reversed", view: ended, workflowID: contract.RefundWorkflowID(tenant, reversed),
-			first:   []string{`"state": "reversed"`},
-			second:  []string{"the bank took it back later", "starter issue list --tenant acme"},
+			first: []string{`"state": "reversed"`},
+			second: []string{
+				"the bank took it back later", "succeeded: the money went back", "starter issue resolve 'refund_reversed:" + reversed,
+			},
 			resolve: func(*browser) { s.resolveIssue(reversed, "refund_reversed") },
 		},
 		{
@@ -161,7 +166,7 @@ func (s *stage) stories() []story {
 		{
 			name: "terminated", view: ofStudio, workflowID: terminated.WorkflowID(),
 			first:  []string{"Terminated", "cleaned up by the night script"},
-			second: []string{"Job terminated costs account studio", "If this run was terminated: submit the job again"},
+			second: []string{"Job terminated costs account studio", "A run that was terminated goes on saying what was so before"},
 			resolve: func(*browser) {
 				s.submit(terminated, contract.VerdictAlready)
 				s.jobReaches(terminatedJob, contract.StateSucceeded)
