@@ -128,7 +128,7 @@ func TestMigrateFromVersion6KeepsRowsAndSessions(t *testing.T) {
 	url := fresh(t, beside, "_six")
 	migrateTo(t, url, 6)
 	admin := openPool(t, inDatabase(t, beside.SuperuserURL, beside.Name+"_six"))
-	_, err := admin.Exec(t.Context(), aRowInEveryTable)
+	_, err := admin.Exec(t.Context(), rowsOfVersion6)
 	require.NoError(t, err)
 	const files = `SELECT relname || ' ' || relfilenode FROM pg_class
 		WHERE relnamespace = 'reclaim'::regnamespace AND relkind IN ('r', 'i') AND relname <> 'jobs_open' ORDER BY 1`

@@ -15,12 +15,14 @@ import (
 )
 
 func (a *app) auditCommand() *cobra.Command {
-	var all bool
+	var all, since, chain bool
+	var heads []string
 	var file string
 	command := &cobra.Command{
 		Use: "audit [--all-tenants]", Short: "Prove every invariant of the ledger and list open jobs and refunds without a run",
 		Long: "Prove every invariant of the ledger in one snapshot and list open jobs and refunds without a run. Ends with " +
-			"status 1 if and only if an invariant is broken.",
+			"status 1 if and only if an invariant is broken. With --since-checkpoint, prove only what is new since the last sound " +
+			"audit of all tenants. With --chain, also verify that no entry was changed or removed since it was sealed.",
 		Args: nothing,
 	}
 	command.RunE = func(cmd *cobra.Command, args []string) error {
@@ -32,6 +34,14 @@ func (a *app) auditCommand() *cobra.Command {
 			a.began = true
 			return usagef("--metrics-file tells about the whole ledger: give --all-tenants too")
 		}
+		if since && !all {
+			a.began = true
+			return usagef("a checkpoint covers the whole ledger: give --all-tenants with --since-checkpoint")
+		}
+		if len(heads) > 0 && !chain {
+			a.began = true
+			return usagef("--expect-head is about the chain of sealed entries: give --chain too")
+		}
 		return a.patientVerb(func(ctx context.Context, c *client.Client, _ []string) error {
 			tenant := ""
 			if !all {
@@ -41,9 +51,14 @@ func (a *app) auditCommand() *cobra.Command {
 				}
 			}
 			began := time.Now()
-			report, err := c.Audit(ctx, tenant)
+			report, err := audit(ctx, c, tenant, since)
 			if err != nil {
 				return err
+			}
+			if chain {
+				if err := c.VerifyChain(ctx, &report, heads); err != nil {
+					return err
+				}
 			}
 			if file != "" {
 				if err := writeAuditMetrics(file, report, time.Since(began)); err != nil {
@@ -54,9 +69,20 @@ func (a *app) auditCommand() *cobra.Command {
 		})(cmd, args)
 	}
 	command.Flags().BoolVar(&all, "all-tenants", false, "audit every tenant")
+	command.Flags().BoolVar(&since, "since-checkpoint", false, "prove only what is new since the last sound audit of all tenants")
+	command.Flags().BoolVar(&chain, "chain", false, "also verify the chains of sealed entries")
+	command.Flags().StringArrayVar(&heads, "expect-head", nil,
+		"with --chain, a head that an earlier verification showed and that must still be in a chain; may be repeated")
 	command.Flags().StringVar(&file, "metrics-file", "",
 		"also write what was found to this .prom file, for the textfile collector of Prometheus' node_exporter")
 	return command
+}
+
+func audit(ctx context.Context, c *client.Client, tenant string, sinceCheckpoint bool) (client.AuditReport, error) {
+	if sinceCheckpoint {
+		return c.AuditSinceCheckpoint(ctx, 0)
+	}
+	return c.Audit(ctx, tenant)
 }
 
 // writeAuditMetrics replaces the file as a whole, so that no half of it is ever read.
@@ -113,6 +139,15 @@ func auditTable(w io.Writer, report client.AuditReport) {
 		counted(report.Jobs, "job", "jobs"), counted(report.Orders, "order", "orders"),
 		counted(report.Refunds, "refund", "refunds"), counted(report.Operations, "operation", "operations"),
 		counted(len(report.Checks), "rule", "rules")))
+	switch checkpoint := report.Checkpoint; {
+	case checkpoint.Since != nil:
+		line(w, "Proven", "what is new since the checkpoint of "+clock(*checkpoint.Since))
+	case checkpoint.Doubt != "":
+		line(w, "Proven", "the whole ledger: "+checkpoint.Doubt)
+	}
+	if report.Checkpoint.Problem != "" {
+		line(w, "Checkpoint", "not written: "+report.Checkpoint.Problem)
+	}
 	verdict := "every invariant holds"
 	if !report.Sound {
 		verdict = brokenInWords(report)
@@ -129,6 +164,13 @@ func auditTable(w io.Writer, report client.AuditReport) {
 	for _, check := range report.Checks {
 		if check.Broken > client.AuditLimit {
 			line(w, fmt.Sprintf("… %d more of %s", check.Broken-client.AuditLimit, check.Name))
+		}
+	}
+	if report.Chain != nil {
+		line(w)
+		line(w, "CHAIN OF TENANT", "SEALED", "UNSEALED", "HEAD")
+		for _, head := range report.Chain.Heads {
+			line(w, head.Tenant, fmt.Sprint(head.Sealed), fmt.Sprint(head.Unsealed), head.Head)
 		}
 	}
 	line(w)

@@ -14,8 +14,9 @@ import (
 // would do nothing else.
 const auditSoon = time.Minute
 
-// auditAlways audits all tenants regularly until ctx ends, and shows what was found.
-func auditAlways(ctx context.Context, ledger *client.Client, every time.Duration, shown *metrics.Audit, logger *zap.Logger) {
+// auditAlways audits all tenants regularly until ctx ends, what is new mostly and all of it once in a while, and shows what was
+// found.
+func auditAlways(ctx context.Context, ledger *client.Client, every, whole time.Duration, shown *metrics.Audit, logger *zap.Logger) {
 	for pause := min(every, auditSoon); ; pause = every {
 		select {
 		case <-ctx.Done():
@@ -23,7 +24,7 @@ func auditAlways(ctx context.Context, ledger *client.Client, every time.Duration
 		case <-time.After(pause):
 		}
 		began := time.Now()
-		report, err := ledger.Audit(ctx, "")
+		report, err := ledger.AuditSinceCheckpoint(ctx, whole)
 		if err == nil {
 			err = shown.Show(report, time.Since(began))
 		}
@@ -31,6 +32,8 @@ func auditAlways(ctx context.Context, ledger *client.Client, every time.Duration
 		case ctx.Err() != nil:
 		case err != nil:
 			logger.Warn("the ledger could not be audited", zap.Error(err), zap.Duration("again", every))
+		case report.Checkpoint.Problem != "":
+			logger.Warn("the next audit has to prove the whole ledger again", zap.String("why", report.Checkpoint.Problem))
 		case !report.Sound:
 			logger.Error("the audit found a break: see `starter audit --all-tenants`", zap.Any("first", report.Breaks[0]))
 		}

@@ -34,6 +34,7 @@ import (
 	"github.com/reclaimhq/reclaim/worker/notices"
 	"github.com/reclaimhq/reclaim/worker/relay"
 	"github.com/reclaimhq/reclaim/worker/runs"
+	"github.com/reclaimhq/reclaim/worker/sealer"
 	"github.com/reclaimhq/reclaim/workflows"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -53,7 +54,8 @@ func runCommand() *cobra.Command {
 			"SIGTERM. Reads DATABASE_URL, RECLAIM_TASK_QUEUE, RECLAIM_CONNECTIONS, RECLAIM_CHANNELS (a TOML file of payment " +
 			"channels), RECLAIM_LISTEN (where their notices are taken and GET /metrics answers: for inside networks only, but for " +
 			"/v1/channels/), RECLAIM_AUDIT_EVERY (a duration such as 1h: audit all tenants so often and show in the metrics what was " +
-			"found; set it for one worker only), RECLAIM_CODEC_KEYS (a file of keys, to encrypt what Temporal stores) and TEMPORAL_… from the environment.",
+			"found; set it for one worker only), RECLAIM_AUDIT_WHOLE_EVERY (after how long such an audit proves the whole ledger again; " +
+			"default 24h), RECLAIM_SEAL_EVERY (how often to seal new ledger entries; default 5s, 0: never), RECLAIM_CODEC_KEYS (a file of keys, to encrypt what Temporal stores) and TEMPORAL_… from the environment.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := config.Load(os.Getenv)
@@ -146,7 +148,12 @@ func run(ctx context.Context, settings config.Config, logger *zap.Logger) error 
 	defer beside.Wait()
 	beside.Go(func() { outbox.Run(ctx) })
 	if settings.AuditEvery > 0 {
-		beside.Go(func() { auditAlways(ctx, ledger, settings.AuditEvery, metrics.NewAudit(registry), logger) })
+		beside.Go(func() {
+			auditAlways(ctx, ledger, settings.AuditEvery, settings.AuditWholeEvery, metrics.NewAudit(registry), logger)
+		})
+	}
+	if settings.SealEvery > 0 {
+		beside.Go(func() { sealer.New(store, logger).Run(ctx, settings.SealEvery) })
 	}
 	logger.Info("polling", zap.String("taskQueue", settings.TaskQueue), zap.String("temporal", options.HostPort))
 	<-ctx.Done()

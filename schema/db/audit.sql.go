@@ -110,49 +110,6 @@ func (q *Queries) AuditAccounts(ctx context.Context, arg AuditAccountsParams) ([
 	return items, nil
 }
 
-const auditCounts = `-- name: AuditCounts :one
-SELECT
-    clock_timestamp()::timestamptz AS taken_at,
-    (SELECT count(*) FROM reclaim.accounts AS a
-        WHERE $1::text = '' OR a.tenant_id = $1)::bigint AS accounts,
-    (SELECT count(*) FROM reclaim.ledger_entries AS e
-        WHERE $1 = '' OR e.tenant_id = $1)::bigint AS entries,
-    (SELECT count(*) FROM reclaim.jobs AS j
-        WHERE $1 = '' OR j.tenant_id = $1)::bigint AS jobs,
-    (SELECT count(*) FROM reclaim.orders AS bought
-        WHERE $1 = '' OR bought.tenant_id = $1)::bigint AS orders,
-    (SELECT count(*) FROM reclaim.refunds AS r
-        WHERE $1 = '' OR r.tenant_id = $1)::bigint AS refunds,
-    (SELECT count(*) FROM reclaim.operations AS o
-        WHERE $1 = '' OR o.tenant_id = $1)::bigint AS operations
-`
-
-type AuditCountsRow struct {
-	TakenAt    time.Time
-	Accounts   int64
-	Entries    int64
-	Jobs       int64
-	Orders     int64
-	Refunds    int64
-	Operations int64
-}
-
-// What there is to check.
-func (q *Queries) AuditCounts(ctx context.Context, onlyTenant string) (AuditCountsRow, error) {
-	row := q.db.QueryRow(ctx, auditCounts, onlyTenant)
-	var i AuditCountsRow
-	err := row.Scan(
-		&i.TakenAt,
-		&i.Accounts,
-		&i.Entries,
-		&i.Jobs,
-		&i.Orders,
-		&i.Refunds,
-		&i.Operations,
-	)
-	return i, err
-}
-
 const auditEntries = `-- name: AuditEntries :many
 WITH entry AS (
     SELECT tenant_id, account_id, seq, type, amount, balance_after, job_id, refund_id, reason = '' AS no_reason,
@@ -1085,18 +1042,23 @@ func (q *Queries) AuditRefunds(ctx context.Context, arg AuditRefundsParams) ([]A
 	return items, nil
 }
 
-const prepareAudit = `-- name: PrepareAudit :exec
+const prepareAudit = `-- name: PrepareAudit :one
 
-SELECT set_config('statement_timeout', '0', true), set_config('work_mem', '64MB', true), set_config('jit', 'off', true),
-    set_config('plan_cache_mode', 'auto', true)
+SELECT clock_timestamp()::timestamptz AS taken_at
+FROM set_config('statement_timeout', '0', true) AS patient, set_config('work_mem', '64MB', true) AS roomy,
+    set_config('jit', 'off', true) AS uncompiled, set_config('plan_cache_mode', 'auto', true) AS planned,
+    set_config('max_parallel_workers_per_gather', '4', true) AS parallel
 `
 
 // The audit's checks. They run in one snapshot, and each answers only what is broken: at most @break_limit lines for
 // each check, each with the number of all that the check found. Sums and steps are numeric, so that no tampered value
 // can overflow them. An empty @only_tenant looks at all tenants.
-// Lets the statements of this transaction take as long as they need, sort in memory and be planned for their values, and
-// keeps Postgres from compiling each of them first, which took longer than running them.
-func (q *Queries) PrepareAudit(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, prepareAudit)
-	return err
+// Lets the statements of this transaction take as long as they need, use several processes, sort in memory and be planned
+// for their values, and keeps Postgres from compiling each of them first, which took longer than running them. Answers when
+// the transaction's snapshot was taken.
+func (q *Queries) PrepareAudit(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, prepareAudit)
+	var taken_at time.Time
+	err := row.Scan(&taken_at)
+	return taken_at, err
 }

@@ -2,28 +2,14 @@
 -- each check, each with the number of all that the check found. Sums and steps are numeric, so that no tampered value
 -- can overflow them. An empty @only_tenant looks at all tenants.
 
--- name: PrepareAudit :exec
--- Lets the statements of this transaction take as long as they need, sort in memory and be planned for their values, and
--- keeps Postgres from compiling each of them first, which took longer than running them.
-SELECT set_config('statement_timeout', '0', true), set_config('work_mem', '64MB', true), set_config('jit', 'off', true),
-    set_config('plan_cache_mode', 'auto', true);
-
--- name: AuditCounts :one
--- What there is to check.
-SELECT
-    clock_timestamp()::timestamptz AS taken_at,
-    (SELECT count(*) FROM reclaim.accounts AS a
-        WHERE @only_tenant::text = '' OR a.tenant_id = @only_tenant)::bigint AS accounts,
-    (SELECT count(*) FROM reclaim.ledger_entries AS e
-        WHERE @only_tenant = '' OR e.tenant_id = @only_tenant)::bigint AS entries,
-    (SELECT count(*) FROM reclaim.jobs AS j
-        WHERE @only_tenant = '' OR j.tenant_id = @only_tenant)::bigint AS jobs,
-    (SELECT count(*) FROM reclaim.orders AS bought
-        WHERE @only_tenant = '' OR bought.tenant_id = @only_tenant)::bigint AS orders,
-    (SELECT count(*) FROM reclaim.refunds AS r
-        WHERE @only_tenant = '' OR r.tenant_id = @only_tenant)::bigint AS refunds,
-    (SELECT count(*) FROM reclaim.operations AS o
-        WHERE @only_tenant = '' OR o.tenant_id = @only_tenant)::bigint AS operations;
+-- name: PrepareAudit :one
+-- Lets the statements of this transaction take as long as they need, use several processes, sort in memory and be planned
+-- for their values, and keeps Postgres from compiling each of them first, which took longer than running them. Answers when
+-- the transaction's snapshot was taken.
+SELECT clock_timestamp()::timestamptz AS taken_at
+FROM set_config('statement_timeout', '0', true) AS patient, set_config('work_mem', '64MB', true) AS roomy,
+    set_config('jit', 'off', true) AS uncompiled, set_config('plan_cache_mode', 'auto', true) AS planned,
+    set_config('max_parallel_workers_per_gather', '4', true) AS parallel;
 
 -- name: AuditEntries :many
 -- Each entry by itself and against the one before it.

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -21,6 +25,9 @@ type AuditReport struct {
 	// TakenAt is when the snapshot was taken that every check looked at, by Postgres' clock.
 	TakenAt time.Time `json:"takenAt"`
 	Sound   bool      `json:"sound"`
+	// Whole is false where only what is new since the checkpoint was proven: the counts are of that then.
+	Whole      bool            `json:"whole"`
+	Checkpoint AuditCheckpoint `json:"checkpoint"`
 	// What was checked.
 	Accounts   int64 `json:"accounts"`
 	Entries    int64 `json:"entries"`
@@ -34,6 +41,12 @@ type AuditReport struct {
 	Breaks []AuditBreak `json:"breaks"`
 	// Runs tells about open jobs and refunds without a run. They break no invariant.
 	Runs AuditRuns `json:"runs"`
+	// Chain tells about the sealed entries, where it was verified.
+	Chain *AuditChain `json:"chain,omitempty"`
+
+	// place is where the ledger ends in the audit's snapshot, and wholeAt when all of it was last proven.
+	place   db.AuditPlaceRow
+	wholeAt time.Time
 }
 
 // AuditCheck is one rule that an audit proves.
@@ -122,7 +135,8 @@ var auditChecks = []AuditCheck{
 }
 
 // Audit proves the invariants of the ledger in one snapshot of the database; an empty tenant means all of them. It
-// takes as long as the ledger needs: ctx is what bounds it. Whatever is broken is in the report, not in the error.
+// takes as long as the ledger needs: ctx is what bounds it. Whatever is broken is in the report, not in the error. A sound
+// audit of all tenants is the checkpoint that AuditSinceCheckpoint builds on.
 // Errors: BadInput, Unavailable (Postgres did not answer).
 func (c *Client) Audit(ctx context.Context, tenant string) (AuditReport, error) {
 	if tenant != "" {
@@ -130,9 +144,45 @@ func (c *Client) Audit(ctx context.Context, tenant string) (AuditReport, error) 
 			return AuditReport{}, err
 		}
 	}
+	return c.audit(ctx, tenant, (*AuditReport).prove)
+}
+
+// audit runs a proof in one snapshot, and makes it a checkpoint where all tenants are sound.
+func (c *Client) audit(
+	ctx context.Context, tenant string, prove func(*AuditReport, context.Context, *db.Queries) error,
+) (AuditReport, error) {
 	report := AuditReport{Tenant: tenant, Breaks: []AuditBreak{}}
-	if err := c.snapshot(ctx, "audit the ledger", func(q *db.Queries) error { return report.prove(ctx, q) }); err != nil {
-		return AuditReport{}, err
+	var proven bool
+	// On a standby the transaction is a read-only one, so that only the checkpoint cannot be written.
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead}
+	err := pgx.BeginTxFunc(ctx, c.store.Pool, options, func(tx pgx.Tx) error {
+		q := c.store.WithTx(tx)
+		taken, err := q.PrepareAudit(ctx)
+		if err != nil {
+			return fmt.Errorf("prepare the audit: %w", err)
+		}
+		report.TakenAt = taken.UTC()
+		place, err := q.AuditPlace(ctx)
+		if err != nil {
+			return fmt.Errorf("see where the ledger ends: %w", err)
+		}
+		report.place = place
+		if err := prove(&report, ctx, q); err != nil {
+			return err
+		}
+		proven = true
+		if !report.Sound || tenant != "" {
+			return nil
+		}
+		return report.writeCheckpoint(ctx, q)
+	})
+	switch {
+	case err != nil && (!proven || ctx.Err() != nil):
+		return AuditReport{}, unavailable("audit the ledger", err)
+	case err != nil:
+		report.Checkpoint.Problem = schema.Classify("write the checkpoint", err).Error()
+	default:
+		report.Checkpoint.Written = report.Sound && tenant == ""
 	}
 	report.Runs = c.auditRuns(ctx, tenant)
 	return report, nil
@@ -144,18 +194,21 @@ type (
 	auditOrderRow db.AuditOrdersRow
 )
 
-// prove runs every check on the queries' snapshot.
+// prove runs the proofs on the queries' snapshot and, where one of them fails, the checks that name what is broken.
 func (r *AuditReport) prove(ctx context.Context, q *db.Queries) error {
-	if err := q.PrepareAudit(ctx); err != nil {
-		return fmt.Errorf("prepare the audit: %w", err)
-	}
-	counts, err := q.AuditCounts(ctx, r.Tenant)
+	sound, err := r.proofs(ctx, q)
 	if err != nil {
-		return fmt.Errorf("count what there is to check: %w", err)
+		return err
 	}
-	r.TakenAt = counts.TakenAt.UTC()
-	r.Accounts, r.Entries, r.Jobs, r.Operations = counts.Accounts, counts.Entries, counts.Jobs, counts.Operations
-	r.Orders, r.Refunds = counts.Orders, counts.Refunds
+	r.Whole, r.wholeAt, r.Sound, r.Checks = true, r.TakenAt, true, slices.Clone(auditChecks)
+	if sound {
+		return nil
+	}
+	return r.name(ctx, q)
+}
+
+// name runs every check on the queries' snapshot.
+func (r *AuditReport) name(ctx context.Context, q *db.Queries) error {
 	what := db.AuditEntriesParams{OnlyTenant: r.Tenant, BreakLimit: AuditLimit}
 	total := map[string]int64{}
 	takeOrder := func(row auditOrderRow) {
@@ -234,9 +287,8 @@ func (r *AuditReport) prove(ctx context.Context, q *db.Queries) error {
 	for _, row := range events {
 		takeOrder(auditOrderRow(row))
 	}
-	for _, check := range auditChecks {
-		check.Broken = total[check.Name]
-		r.Checks = append(r.Checks, check)
+	for i := range r.Checks {
+		r.Checks[i].Broken = total[r.Checks[i].Name]
 	}
 	r.Sound = len(r.Breaks) == 0
 	return nil

@@ -15,6 +15,7 @@ type Audit struct {
 	breaks   *prometheus.GaugeVec
 	lost     *prometheus.GaugeVec
 	ended    prometheus.Gauge
+	whole    prometheus.Gauge
 	took     prometheus.Gauge
 }
 
@@ -29,6 +30,8 @@ func NewAudit(registry prometheus.Registerer) *Audit {
 			"Open jobs and refunds that had no run when the ledger was last audited."), []string{"kind"}),
 		ended: prometheus.NewGauge(gauge("reclaim_audit_last_success_timestamp_seconds",
 			"When the snapshot was taken of the last audit that came to its end, whatever it found.")),
+		whole: prometheus.NewGauge(gauge("reclaim_audit_last_whole_timestamp_seconds",
+			"When the snapshot was taken of the last audit that proved the whole ledger.")),
 		took: prometheus.NewGauge(gauge("reclaim_audit_duration_seconds", "How long the last audit took.")),
 	}
 }
@@ -36,13 +39,17 @@ func NewAudit(registry prometheus.Registerer) *Audit {
 // Show replaces what is shown by what this audit found. What it could not look at is missing.
 func (a *Audit) Show(report client.AuditReport, took time.Duration) error {
 	for _, collector := range []prometheus.Collector{a.breaks, a.lost, a.ended, a.took} {
-		// They are registered when there is something to show: a time of 0 would be an audit in 1970.
-		if err := a.registry.Register(collector); err != nil {
-			if _, registered := err.(prometheus.AlreadyRegisteredError); !registered { //nolint:errorlint // it is never wrapped
-				return fmt.Errorf("register the audit's metrics: %w", err)
-			}
+		if err := a.register(collector); err != nil {
+			return err
 		}
 	}
+	if report.Whole {
+		if err := a.register(a.whole); err != nil {
+			return err
+		}
+		a.whole.Set(float64(report.TakenAt.UnixMilli()) / 1000)
+	}
+	a.breaks.Reset()
 	for _, check := range report.Checks {
 		a.breaks.WithLabelValues(check.Name).Set(float64(check.Broken))
 	}
@@ -53,5 +60,15 @@ func (a *Audit) Show(report client.AuditReport, took time.Duration) error {
 	}
 	a.ended.Set(float64(report.TakenAt.UnixMilli()) / 1000)
 	a.took.Set(took.Seconds())
+	return nil
+}
+
+// register adds a metric when there is something to show: a time of 0 would be an audit in 1970.
+func (a *Audit) register(collector prometheus.Collector) error {
+	if err := a.registry.Register(collector); err != nil {
+		if _, registered := err.(prometheus.AlreadyRegisteredError); !registered { //nolint:errorlint // it is never wrapped
+			return fmt.Errorf("register the audit's metrics: %w", err)
+		}
+	}
 	return nil
 }

@@ -30,6 +30,10 @@ type Config struct {
 	Listen string
 	// AuditEvery is the pause between two audits of all tenants by the worker, 0 for none.
 	AuditEvery time.Duration
+	// AuditWholeEvery is after how long such an audit proves the whole ledger again, not only what is new.
+	AuditWholeEvery time.Duration
+	// SealEvery is the pause between two looks for entries to seal, 0 for none.
+	SealEvery time.Duration
 	// Channels are the payment channels of the file that RECLAIM_CHANNELS names, none where it is unset.
 	Channels []ChannelConfig
 	// DeploymentName and BuildID name the version that this worker is of its deployment; both are empty where the worker is
@@ -47,7 +51,7 @@ func Load(getenv func(string) string) (Config, error) {
 		DatabaseURL: getenv("DATABASE_URL"),
 		MigrateURL:  getenv("RECLAIM_MIGRATE_URL"),
 		TaskQueue:   getenv("RECLAIM_TASK_QUEUE"),
-		Connections: 16,
+		Connections: 16, AuditWholeEvery: 24 * time.Hour, SealEvery: 5 * time.Second,
 	}
 	var mistakes []error
 	mistake := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(format, args...)) }
@@ -89,6 +93,16 @@ func Load(getenv func(string) string) (Config, error) {
 	if text := getenv("RECLAIM_AUDIT_EVERY"); text != "" {
 		if c.AuditEvery, err = time.ParseDuration(text); err != nil || c.AuditEvery < time.Second {
 			mistake("RECLAIM_AUDIT_EVERY must be a duration of at least 1s, such as 1h, not %q", text)
+		}
+	}
+	if text := getenv("RECLAIM_AUDIT_WHOLE_EVERY"); text != "" {
+		if c.AuditWholeEvery, err = time.ParseDuration(text); err != nil || c.AuditWholeEvery < time.Second {
+			mistake("RECLAIM_AUDIT_WHOLE_EVERY must be a duration of at least 1s, such as 24h, not %q", text)
+		}
+	}
+	if text := getenv("RECLAIM_SEAL_EVERY"); text != "" {
+		if c.SealEvery, err = time.ParseDuration(text); err != nil || c.SealEvery < time.Second && c.SealEvery != 0 {
+			mistake("RECLAIM_SEAL_EVERY must be a duration of at least 1s, such as 5s, or 0 for never, not %q", text)
 		}
 	}
 	if path := getenv("RECLAIM_CHANNELS"); path != "" {

@@ -40,7 +40,7 @@ func TestSettings(t *testing.T) {
 	t.Setenv("TEMPORAL_NAMESPACE", "billing")
 	c, err := load(t, map[string]string{
 		"DATABASE_URL": goodURL, "RECLAIM_MIGRATE_URL": "host=db user=owner dbname=reclaim",
-		"RECLAIM_TASK_QUEUE": "money", "RECLAIM_CONNECTIONS": "32", "RECLAIM_AUDIT_EVERY": "90m",
+		"RECLAIM_TASK_QUEUE": "money", "RECLAIM_CONNECTIONS": "32", "RECLAIM_AUDIT_EVERY": "90m", "RECLAIM_AUDIT_WHOLE_EVERY": "12h", "RECLAIM_SEAL_EVERY": "0",
 		"TEMPORAL_DEPLOYMENT_NAME": "reclaim", "TEMPORAL_WORKER_BUILD_ID": "7f3a",
 	})
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, 32, c.Connections)
 	assert.Equal(t, "reclaim", c.DeploymentName)
 	assert.Equal(t, "7f3a", c.BuildID)
-	assert.Equal(t, 90*time.Minute, c.AuditEvery)
+	assert.Equal(t, [3]time.Duration{90 * time.Minute, 12 * time.Hour, 0}, [3]time.Duration{c.AuditEvery, c.AuditWholeEvery, c.SealEvery})
 	assert.Equal(t, "billing", c.Temporal.Namespace)
 	assert.Equal(t, "temporal.example:7233", c.Temporal.HostPort)
 }
@@ -84,6 +84,8 @@ func TestMistakes(t *testing.T) {
 		"no build":             {"TEMPORAL_DEPLOYMENT_NAME", "reclaim", "TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID go together"},
 		"no deployment":        {"TEMPORAL_WORKER_BUILD_ID", "7f3a", "TEMPORAL_DEPLOYMENT_NAME and TEMPORAL_WORKER_BUILD_ID go together"},
 		"audits too often":     {"RECLAIM_AUDIT_EVERY", "10ms", `RECLAIM_AUDIT_EVERY must be a duration of at least 1s, such as 1h, not "10ms"`},
+		"whole too often":      {"RECLAIM_AUDIT_WHOLE_EVERY", "0", `RECLAIM_AUDIT_WHOLE_EVERY must be a duration of at least 1s, such as 24h, not "0"`},
+		"seals too often":      {"RECLAIM_SEAL_EVERY", "10ms", `RECLAIM_SEAL_EVERY must be a duration of at least 1s, such as 5s, or 0 for never, not "10ms"`},
 		"audits at no time":    {"RECLAIM_AUDIT_EVERY", "daily", "RECLAIM_AUDIT_EVERY must be"},
 		"channels":             {"RECLAIM_CHANNELS", "/none/channels.toml", "RECLAIM_CHANNELS: /none/channels.toml: cannot be read"},
 		"keys":                 {"RECLAIM_CODEC_KEYS", "/none/keys", "RECLAIM_CODEC_KEYS: /none/keys: cannot be read"},

@@ -46,9 +46,11 @@ var (
 	oldestRow    = describe("reclaim_outbox_oldest_seconds", "Age of the outbox row that has waited longest; 0: none waits.")
 	moneyMoved   = describe("reclaim_money_moved_total", "Amounts of ledger entries that were written, in the smallest unit of their asset.",
 		"type", "direction", "asset")
-	moneyEntries = describe("reclaim_ledger_entries_total", "Ledger entries that were written.", "type", "direction", "asset")
-	reached      = describe("reclaim_refund_transitions_total", "States that refunds came into.", "state")
-	readWell     = describe("reclaim_reading_success", "Whether the database could be read for this group of metrics: 1 or 0.", "reading")
+	moneyEntries   = describe("reclaim_ledger_entries_total", "Ledger entries that were written.", "type", "direction", "asset")
+	reached        = describe("reclaim_refund_transitions_total", "States that refunds came into.", "state")
+	unsealed       = describe("reclaim_ledger_unsealed", "Ledger entries that are not sealed yet.")
+	oldestUnsealed = describe("reclaim_ledger_oldest_unsealed_seconds", "Age of the oldest ledger entry that is not sealed, at most an hour; 0: none.")
+	readWell       = describe("reclaim_reading_success", "Whether the database could be read for this group of metrics: 1 or 0.", "reading")
 )
 
 // Readings tells, whenever metrics are collected, what the database says. Several workers say the same: take the maximum over
@@ -93,7 +95,8 @@ func NewReadings(store *schema.Store, every time.Duration, logger *zap.Logger) *
 // Describe names the metrics.
 func (r *Readings) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		openJobs, openRefunds, oldestRefund, attention, openIssues, waitingRows, oldestRow, moneyMoved, moneyEntries, reached, readWell,
+		openJobs, openRefunds, oldestRefund, attention, openIssues, waitingRows, oldestRow, moneyMoved, moneyEntries, reached, unsealed,
+		oldestUnsealed, readWell,
 	} {
 		to <- desc
 	}
@@ -124,6 +127,7 @@ func (r *Readings) read() {
 		{"refunds", r.readRefunds},
 		{"issues", r.readIssues},
 		{"outbox", r.readOutbox},
+		{"seals", r.readSeals},
 		{"ledger", r.readMoney},
 		{"refund_events", r.readTransitions},
 	} {
@@ -214,6 +218,16 @@ func (r *Readings) readOutbox(ctx context.Context, queries *db.Queries) error {
 	}
 	r.tell(waitingRows, float64(row.Waiting))
 	r.tell(oldestRow, float64(row.OldestUs)/1e6)
+	return nil
+}
+
+func (r *Readings) readSeals(ctx context.Context, queries *db.Queries) error {
+	row, err := queries.ReadUnsealed(ctx)
+	if err != nil {
+		return err
+	}
+	r.tell(unsealed, float64(row.Entries))
+	r.tell(oldestUnsealed, float64(row.OldestUs)/1e6)
 	return nil
 }
 
