@@ -69,7 +69,15 @@ var possible = map[string]cells{
 		"key_id": "'key2'", "tenant_id": "'acme'", "actor": "'shop'", "scopes": "ARRAY['jobs:read']",
 		"secret_hash": "decode(repeat('ab', 32), 'hex')",
 	},
-	"outbox": {"kind": "'start_refund'", "tenant_id": "'acme'", "subject_id": "'refund'", "payload": "'{}'"},
+	"outbox":          {"kind": "'start_refund'", "tenant_id": "'acme'", "subject_id": "'refund'", "payload": "'{}'"},
+	"audit_positions": {"tenant_id": "'acme'", "account_id": "'second'", "seq": "1", "balance": "5"},
+	"audit_checkpoint": {
+		"is_newest": "true", "taken_at": "now()", "whole_at": "now()", "ledger_file": "1", "ledger_pages": "1",
+		"ledger_edits": "0", "next_xid": "3",
+	},
+	"ledger_seals": {
+		"tenant_id": "'acme'", "position": "2", "account_id": "'team'", "seq": "2", "hash": "decode(repeat('ab', 32), 'hex')",
+	},
 }
 
 // rowCase is a possible row with other cells. Without a constraint it can exist.
@@ -377,6 +385,18 @@ func rowCases() []rowCase {
 		{"api_keys", "api_keys_scopes_check", cells{"scopes": "ARRAY[]::text[]"}},
 		{"api_keys", "api_keys_scopes_check", cells{"scopes": "ARRAY['jobs:read', 'everything']"}},
 		{"api_keys", "api_keys_secret_hash_check", cells{"secret_hash": "decode(repeat('ab', 31), 'hex')"}},
+
+		{"audit_positions", "", nil},
+		{"audit_positions", "audit_positions_pkey", cells{"account_id": "'team'"}},
+		{"audit_checkpoint", "audit_checkpoint_pkey", nil},
+		{"audit_checkpoint", "audit_checkpoint_is_newest_check", cells{"is_newest": "false"}},
+
+		{"ledger_seals", "", nil},
+		{"ledger_seals", "ledger_seals_pkey", cells{"position": "1"}},
+		{"ledger_seals", "ledger_seals_tenant_id_account_id_seq_key", cells{"seq": "1"}},
+		{"ledger_seals", "ledger_seals_position_check", cells{"position": "0"}},
+		{"ledger_seals", "ledger_seals_seq_check", cells{"seq": "0"}},
+		{"ledger_seals", "ledger_seals_hash_check", cells{"hash": "decode(repeat('ab', 31), 'hex')"}},
 
 		{"outbox", "", nil},
 		{"outbox", "", cells{"kind": "'start_job'", "payload": bytes(65536), "last_error": bytes(2000)}},
