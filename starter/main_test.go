@@ -169,6 +169,8 @@ func TestUsageMistakesEndWithStatus2AndSayWhatToDo(t *testing.T) {
 		{[]string{"audit", "everything"}, "too much"},
 		{[]string{"audit", "--all-tenants", "--tenant", "acme"}, "contradict"},
 		{[]string{"audit", "--metrics-file", "audit.prom"}, "give --all-tenants too"},
+		{[]string{"audit", "--since-checkpoint"}, "give --all-tenants"},
+		{[]string{"audit", "--expect-head", "ab"}, "give --chain too"},
 	} {
 		got := c.run(mistake.args...)
 		assert.Equal(t, statusUsage, got.status, "%q", mistake.args)
@@ -216,6 +218,7 @@ func TestWhoAsksMustBeSaid(t *testing.T) {
 	}
 	c.ok("account", "topup", "a", "--amount", "1", "--key", "k", "--tenant", "globex", "--actor", "ann")
 	c.ok("audit", "--all-tenants")
+	assert.Contains(t, c.ok("audit", "--all-tenants", "--since-checkpoint", "--chain"), "CHAIN OF TENANT")
 }
 
 func TestEveryMistakeOfTheEnvironmentIsToldAtOnce(t *testing.T) {
