@@ -374,7 +374,7 @@ func rowCases() []rowCase {
 		{"issues", "issues_kind_check", cells{"kind": "''"}},
 		{"issues", "issues_kind_check", cells{"kind": bytes(101)}},
 		{"issues", "issues_evidence_check", cells{"evidence": bytes(2001)}},
-		{"issues", "issues_subject_kind_check", cells{"subject_kind": "'account'"}},
+		{"issues", "issues_subject_kind_check", cells{"subject_kind": "'moon'"}},
 		{"issues", "issues_state_check", cells{"state": "'closed'"}},
 		{"issues", "", cells{"state": "'resolved'", "resolved_at": "now()"}},
 		{"issues", "issues_check", cells{"state": "'resolved'"}},
