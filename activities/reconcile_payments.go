@@ -68,11 +68,14 @@ func (c *comparison) holdPayments(ctx context.Context, batch []channel.Evidence)
 // findUnpaid opens an issue for each order that the channel's payments do not bear out.
 func (c *comparison) findUnpaid(ctx context.Context) error {
 	for {
-		rows, err := c.store.ListUnpaidOrders(ctx, db.ListUnpaidOrdersParams{
-			TenantID: c.Tenant, Channel: c.Channel, Since: c.Since, Until: c.Until, AfterOrder: c.at.After, PageSize: runsPage,
-		})
-		if err != nil {
-			return retry(ctx, schema.Classify("find orders that no payment bears out", err))
+		var rows []db.ListUnpaidOrdersRow
+		if err := c.patiently(ctx, "find orders that no payment bears out", c.at, func(queries *db.Queries) (err error) {
+			rows, err = queries.ListUnpaidOrders(ctx, db.ListUnpaidOrdersParams{
+				TenantID: c.Tenant, Channel: c.Channel, Since: c.Since, Until: c.Until, AfterOrder: c.at.After, PageSize: runsPage,
+			})
+			return err
+		}); err != nil {
+			return err
 		}
 		for _, row := range rows {
 			found := finding{subjectKind: "order", subject: row.OrderID, detail: fmt.Sprintf(

@@ -299,8 +299,9 @@ func (r *Refunds) stuck(ctx context.Context, f FollowRequest, why string, cause 
 		temporal.ApplicationErrorOptions{NextRetryDelay: 30 * time.Second, Cause: cause})
 }
 
-// beat tells Temporal that the attempt lives until stop is called, so that a worker that died is noticed soon.
-func beat(ctx context.Context) (stop func()) {
+// beat tells Temporal that the attempt lives until stop is called, so that a worker that died is noticed soon, and how far it
+// has come.
+func beat(ctx context.Context, progress ...any) (stop func()) {
 	if !activity.IsActivity(ctx) {
 		return func() {}
 	}
@@ -315,7 +316,7 @@ func beat(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
-				activity.RecordHeartbeat(ctx)
+				activity.RecordHeartbeat(ctx, progress...)
 			}
 		}
 	}()
