@@ -103,7 +103,7 @@ func TestARefundIsToldInTheOrderInWhichAPersonAsks(t *testing.T) {
 	s.hears(id, "notice", "failed", "bank_returned")
 	refund = s.told(id)
 	assert.Equal(t, "It did, and the bank took it back later. The credits are back.", refund.DidItHappen)
-	assert.Equal(t, "nothing; and a person must look at its open issues", refund.WaitsFor)
+	assert.Equal(t, "nothing by itself; and a person must look at its open issues", refund.WaitsFor)
 	require.Len(t, refund.Issues, 1)
 	assert.Equal(t, [3]string{"refund_reversed", "refund", id},
 		[3]string{refund.Issues[0].Kind, refund.Issues[0].SubjectKind, refund.Issues[0].SubjectID})

@@ -477,7 +477,7 @@ func TestARefundIsAcceptedWhole(t *testing.T) {
 	options := s.starts.made[0]
 	assert.Equal(t, "refund/acme/"+refund.RefundID, options.ID)
 	assert.Equal(t, contract.TaskQueue, options.TaskQueue)
-	assert.Equal(t, "2550 eur · acme/team-7", options.StaticSummary)
+	assert.Equal(t, "2550 eur (smallest unit) · acme/team-7", options.StaticSummary)
 	attributes := map[string]any{}
 	for key, value := range options.TypedSearchAttributes.GetUntypedValues() {
 		attributes[key.GetName()] = value
