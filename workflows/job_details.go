@@ -87,7 +87,9 @@ func (j *meteredJob) standsInWords() string {
 	case contract.StateCharging:
 		return "**charging** · nothing was moved yet"
 	case contract.StateDeclined:
-		return "**declined** · nothing was moved. Top the account up and submit the job again, and it is charged."
+		return fmt.Sprintf("**declined** · nothing was moved. Top the account up (`starter account topup %s --tenant %s --amount N "+
+			"--key KEY`) and submit the job again, and it is charged. `starter account statement %s --tenant %s` says where its credits went.",
+			j.job.Account, j.job.Tenant, j.job.Account, j.job.Tenant)
 	}
 	money := j.row.Money()
 	stands := fmt.Sprintf("**%s** · charged %d", j.state(), money.Charged)

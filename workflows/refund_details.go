@@ -139,7 +139,7 @@ func (r *channelRefund) needsInWords() string {
 // decisions are what can be sent where a person is needed. What only a look at the channel tells is left empty: sent as it
 // is, it is refused.
 func (r *channelRefund) decisions(ctx workflow.Context) (choices []choice) {
-	if !r.needsPerson() {
+	if !r.needsPerson() || !r.row.State.Open() {
 		return nil
 	}
 	for _, action := range r.row.State.Actions() {
@@ -161,5 +161,6 @@ func (r *channelRefund) decisions(ctx workflow.Context) (choices []choice) {
 		option.fields = append(option.fields, `"operator": ""`, `"approver": ""`, `"reason": ""`)
 		choices = append(choices, option)
 	}
+	choices[0].does += " An `amount` is in the smallest unit, and an `approver` is needed only where the amount asks for a second person."
 	return choices
 }

@@ -98,7 +98,7 @@ func (s *stage) stories() []story {
 		{
 			name: "declined", view: webui.OfAccount(tenant, "thin"), workflowID: declined.WorkflowID(),
 			first:  []string{"account thin has 3 of the 40 that the job costs"},
-			second: []string{"declined, so nothing was moved", "Top the account up and submit the job again"},
+			second: []string{"declined, so nothing was moved", "Top the account up (starter account topup"},
 			resolve: func(*browser) {
 				s.topUp("thin", 100)
 				s.submit(declined, contract.VerdictCharged)
@@ -156,7 +156,7 @@ func (s *stage) stories() []story {
 		{
 			name: "debt", view: webui.OfAccount(tenant, owingJob), workflowID: inDebt.WorkflowID(),
 			first:  []string{"account owing owes 40, and the job costs 40: top it up by 80 or more first"},
-			second: []string{"declined, so nothing was moved", "Top the account up and submit the job again"},
+			second: []string{"declined, so nothing was moved", "Top the account up (starter account topup"},
 			resolve: func(*browser) {
 				s.topUp(owingJob, 80)
 				s.submit(inDebt, contract.VerdictCharged)
