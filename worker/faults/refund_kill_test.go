@@ -163,7 +163,8 @@ func TestAWorkerKilledWithANoticeInFlightTakesItWhenItIsSentAgain(t *testing.T) 
 			for _, d := range s.simulator.Deliveries() {
 				tries[d.Status]++
 			}
-			assert.Positive(t, tries[0], "the killed worker's notice was not acknowledged")
+			// It was killed before it answered or, where it noticed that the reply was lost, after it had said that it cannot.
+			assert.Positive(t, tries[0]+tries[http.StatusServiceUnavailable], "the killed worker's notice was not acknowledged")
 			assert.Positive(t, tries[http.StatusOK])
 			t.Logf("webhooks by status: %v", tries)
 		})
