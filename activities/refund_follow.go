@@ -300,7 +300,7 @@ func (r *Refunds) stuck(ctx context.Context, f FollowRequest, why string, cause 
 }
 
 // beat tells Temporal that the attempt lives until stop is called, so that a worker that died is noticed soon.
-func beat(ctx context.Context) (stop func()) {
+func beat(ctx context.Context, details ...any) (stop func()) {
 	if !activity.IsActivity(ctx) {
 		return func() {}
 	}
@@ -315,7 +315,7 @@ func beat(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
-				activity.RecordHeartbeat(ctx)
+				activity.RecordHeartbeat(ctx, details...)
 			}
 		}
 	}()

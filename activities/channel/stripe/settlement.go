@@ -251,8 +251,8 @@ func (c *Channel) settled(r row, at int) (channel.SettlementLine, error) {
 	return line, nil
 }
 
-// maxSettled keeps the difference of two amounts within int64.
-const maxSettled = 1 << 62
+// maxSettled keeps the differences of three amounts within int64.
+const maxSettled = 1 << 60
 
 // parseMajor reads a decimal number of the currency's major unit exactly, in the smallest unit.
 func parseMajor(text, currency string) (int64, error) {
