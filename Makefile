@@ -122,6 +122,14 @@ test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/...
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- -p 1 -count=1 -timeout 15m ./worker/webui ./worker/deploy
 
+.PHONY: crash
+crash: prepare ## cross every story with every crash and print the table (docs/proof.md; 10 to 25 minutes)
+	@cd worker/faults && RECLAIM_CRASH=1 go test -count=1 -timeout 45m -run TestCrashMatrix
+
+.PHONY: soak
+soak: prepare ## thousands of jobs and refunds under random faults (SEED=n JOBS=5000 REFUNDS=1000; docs/proof.md; up to a quarter of an hour)
+	@cd worker/faults && RECLAIM_CRASH=1 SEED=$(SEED) JOBS=$(JOBS) REFUNDS=$(REFUNDS) go test -count=1 -timeout 25m -run 'TestSoak|TestTheShiftedClock'
+
 .PHONY: model
 model: install-for-tests ## let spin try every behaviour of the models of jobs and refunds (docs/model.md)
 	@activities/model/check.sh

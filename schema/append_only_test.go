@@ -50,7 +50,12 @@ const rowsOfLaterTables = `
 	INSERT INTO reclaim.audit_checkpoint (taken_at, whole_at, ledger_file, ledger_pages, ledger_edits, next_xid)
 		VALUES (now(), now(), 1, 1, 0, 3);
 	INSERT INTO reclaim.ledger_seals (tenant_id, position, account_id, seq, hash)
-		VALUES ('acme', 1, 'team', 1, decode(repeat('ab', 32), 'hex'));`
+		VALUES ('acme', 1, 'team', 1, decode(repeat('ab', 32), 'hex'));
+	INSERT INTO reclaim.reconciliations (tenant_id, reconciliation_id, since, until) VALUES ('acme', 'pass', now() - interval '1 d', now());
+	INSERT INTO reclaim.reconciliation_findings (tenant_id, reconciliation_id, kind, subject_kind, subject_id, effect, detail)
+		VALUES ('acme', 'pass', 'job_without_run', 'job', 'job', 'repaired', 'taken up');
+	INSERT INTO reclaim.channel_lines (tenant_id, channel, kind, reference, amount, currency, outcome, made_at, reconciliation_id)
+		VALUES ('acme', 'bank', 'refund', 're-1', 10, 'eur', 'succeeded', now(), 'pass');`
 
 // filled gives a database with a row in every table, and a pool that may do everything.
 func filled(t *testing.T) (*schematest.Database, *pgxpool.Pool) {
@@ -82,6 +87,7 @@ func contents(t *testing.T, admin *pgxpool.Pool) (all []string) {
 var tables = []string{
 	"accounts", "jobs", "ledger_entries", "job_events", "operations", "resolutions", "orders", "refunds", "refund_events",
 	"issues", "outbox", "api_keys", "audit_positions", "audit_checkpoint", "ledger_seals",
+	"reconciliations", "reconciliation_findings", "channel_lines",
 }
 
 func TestTheTablesAreAllOfTheSchema(t *testing.T) {
@@ -100,7 +106,7 @@ func TestHistoryCannotBeChangedByAnyone(t *testing.T) {
 		codeAppendOnly: openPool(t, database.OwnerURL),
 	}
 	for code, pool := range logins {
-		for _, table := range []string{"ledger_entries", "job_events", "resolutions", "refund_events", "ledger_seals"} {
+		for _, table := range []string{"ledger_entries", "job_events", "resolutions", "refund_events", "ledger_seals", "reconciliation_findings"} {
 			for _, sql := range []string{
 				"UPDATE reclaim.%s SET tenant_id = tenant_id",
 				"UPDATE reclaim.%s SET tenant_id = 'x' WHERE tenant_id = 'nobody'",
@@ -204,6 +210,7 @@ func TestTheApplicationsRightsAreThese(t *testing.T) {
 		"refunds: INSERT, SELECT", "refund_events: INSERT, SELECT", "issues: INSERT, SELECT",
 		"outbox: DELETE, INSERT, SELECT", "api_keys: INSERT, SELECT", "schema_migrations: SELECT",
 		"audit_positions: INSERT, SELECT", "audit_checkpoint: INSERT, SELECT", "ledger_seals: INSERT, SELECT",
+		"reconciliations: INSERT, SELECT", "reconciliation_findings: INSERT, SELECT", "channel_lines: INSERT, SELECT",
 	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(privilege_type, ', ' ORDER BY privilege_type)
 		FROM information_schema.role_table_grants
 		WHERE table_schema = 'reclaim' AND grantee IN ('reclaim_app', 'PUBLIC') GROUP BY table_name`))
@@ -218,6 +225,8 @@ func TestTheApplicationsRightsAreThese(t *testing.T) {
 		"outbox: attempts, delivered_at, last_error, next_attempt_at",
 		"api_keys: revoked_at",
 		"audit_positions: balance, seq",
+		"reconciliations: ended_at",
+		"channel_lines: amount, code, currency, made_at, number, outcome, payment, reconciliation_id, seen_at",
 		"audit_checkpoint: ledger_edits, ledger_file, ledger_pages, next_xid, taken_at, whole_at",
 	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(column_name, ', ' ORDER BY column_name)
 		FROM information_schema.column_privileges

@@ -75,6 +75,17 @@ var possible = map[string]cells{
 		"is_newest": "true", "taken_at": "now()", "whole_at": "now()", "ledger_file": "1", "ledger_pages": "1",
 		"ledger_edits": "0", "next_xid": "3",
 	},
+	"reconciliations": {
+		"tenant_id": "'acme'", "reconciliation_id": "'second'", "since": "now() - interval '1 d'", "until": "now()",
+	},
+	"reconciliation_findings": {
+		"tenant_id": "'acme'", "reconciliation_id": "'pass'", "kind": "'job_without_run'", "subject_kind": "'job'",
+		"subject_id": "'second'", "effect": "'repaired'", "detail": "'taken up'",
+	},
+	"channel_lines": {
+		"tenant_id": "'acme'", "channel": "'bank'", "kind": "'refund'", "reference": "'re-2'", "amount": "10", "currency": "'eur'",
+		"outcome": "'succeeded'", "made_at": "now()", "reconciliation_id": "'pass'",
+	},
 	"ledger_seals": {
 		"tenant_id": "'acme'", "position": "2", "account_id": "'team'", "seq": "2", "hash": "decode(repeat('ab', 32), 'hex')",
 	},
@@ -363,7 +374,7 @@ func rowCases() []rowCase {
 		{"issues", "issues_kind_check", cells{"kind": "''"}},
 		{"issues", "issues_kind_check", cells{"kind": bytes(101)}},
 		{"issues", "issues_evidence_check", cells{"evidence": bytes(2001)}},
-		{"issues", "issues_subject_kind_check", cells{"subject_kind": "'account'"}},
+		{"issues", "issues_subject_kind_check", cells{"subject_kind": "'moon'"}},
 		{"issues", "issues_state_check", cells{"state": "'closed'"}},
 		{"issues", "", cells{"state": "'resolved'", "resolved_at": "now()"}},
 		{"issues", "issues_check", cells{"state": "'resolved'"}},
@@ -398,6 +409,38 @@ func rowCases() []rowCase {
 		{"ledger_seals", "ledger_seals_seq_check", cells{"seq": "0"}},
 		{"ledger_seals", "ledger_seals_hash_check", cells{"hash": "decode(repeat('ab', 31), 'hex')"}},
 
+		{"reconciliations", "", nil},
+		{"reconciliations", "reconciliations_pkey", cells{"reconciliation_id": "'pass'"}},
+		{"reconciliations", "reconciliations_check", cells{"since": "now()"}},
+
+		{"reconciliation_findings", "", nil},
+		{"reconciliation_findings", "reconciliation_findings_pkey", cells{"subject_id": "'job'"}},
+		{"reconciliation_findings", "", cells{"subject_id": "'job'", "particular": "'run 2'"}},
+		{"reconciliation_findings", "reconciliation_findings_tenant_id_reconciliation_id_fkey", cells{"reconciliation_id": "'none'"}},
+		{"reconciliation_findings", "reconciliation_findings_kind_check", cells{"kind": "''"}},
+		{"reconciliation_findings", "reconciliation_findings_kind_check", cells{"kind": bytes(101)}},
+		{"reconciliation_findings", "reconciliation_findings_subject_kind_check", cells{"subject_kind": "'moon'"}},
+		{"reconciliation_findings", "reconciliation_findings_subject_id_check", cells{"subject_id": bytes(201)}},
+		{"reconciliation_findings", "reconciliation_findings_particular_check", cells{"particular": bytes(201)}},
+		{"reconciliation_findings", "reconciliation_findings_effect_check", cells{"effect": "'hidden'"}},
+		{"reconciliation_findings", "reconciliation_findings_issue_id_check", cells{"issue_id": bytes(201)}},
+		{"reconciliation_findings", "reconciliation_findings_detail_check", cells{"detail": bytes(2001)}},
+		{"reconciliation_findings", "reconciliation_findings_check", cells{"effect": "'opened'"}},
+		{"reconciliation_findings", "reconciliation_findings_check", cells{"effect": "'known'"}},
+		{"reconciliation_findings", "", cells{"effect": "'known'", "issue_id": "'issue'"}},
+
+		{"channel_lines", "", nil},
+		{"channel_lines", "", cells{"kind": "'payment'", "reference": "'re-1'"}},
+		{"channel_lines", "channel_lines_pkey", cells{"reference": "'re-1'"}},
+		{"channel_lines", "channel_lines_kind_check", cells{"kind": "'fee'"}},
+		{"channel_lines", "channel_lines_reference_check", cells{"reference": "''"}},
+		{"channel_lines", "channel_lines_reference_check", cells{"reference": bytes(201)}},
+		{"channel_lines", "channel_lines_number_check", cells{"number": bytes(201)}},
+		{"channel_lines", "channel_lines_payment_check", cells{"payment": bytes(201)}},
+		{"channel_lines", "channel_lines_currency_check", cells{"currency": bytes(21)}},
+		{"channel_lines", "channel_lines_outcome_check", cells{"outcome": bytes(101)}},
+		{"channel_lines", "channel_lines_code_check", cells{"code": bytes(201)}},
+
 		{"outbox", "", nil},
 		{"outbox", "", cells{"kind": "'start_job'", "payload": bytes(65536), "last_error": bytes(2000)}},
 		{"outbox", "outbox_kind_check", cells{"kind": "'mail'"}},
@@ -408,7 +451,7 @@ func rowCases() []rowCase {
 	for source := range strings.FieldsSeq("accept send create query notice settlement person") {
 		cases = append(cases, rowCase{"refund_events", "", cells{"source": "'" + source + "'"}})
 	}
-	for kind := range strings.FieldsSeq("refund order job channel") {
+	for kind := range strings.FieldsSeq("refund order job account channel") {
 		cases = append(cases, rowCase{"issues", "", cells{"subject_kind": "'" + kind + "'"}})
 	}
 	for _, column := range []string{"orders.currency", "refunds.currency"} {
@@ -447,7 +490,8 @@ func rowCases() []rowCase {
 		{"accounts", "tenant_id", "tenant_id_check"}, {"accounts", "account_id", "plain_id_check"},
 		{"accounts", "asset", "plain_id_check"}, {"jobs", "job_id", "plain_id_check"},
 		{"resolutions", "resolution_id", "resolutions_resolution_id_check"}, {"orders", "order_id", "orders_order_id_check"},
-		{"orders", "channel", "orders_channel_check"},
+		{"orders", "channel", "orders_channel_check"}, {"reconciliations", "tenant_id", "reconciliations_tenant_id_check"},
+		{"reconciliations", "reconciliation_id", "reconciliations_reconciliation_id_check"},
 	} {
 		cases = append(cases, rowCase{of.table, "", cells{of.column: "'aZ09._:-'"}}, rowCase{of.table, "", cells{of.column: bytes(100)}})
 		for _, id := range []string{"''", bytes(101), "'a b'", "E'a\\n'", "'é'", "'🎬'", "'a/b'", `'a\b'`, "'a''b'"} {
@@ -581,7 +625,7 @@ func TestNothingThatMattersIsNull(t *testing.T) {
 		"refunds.job_id", "refunds.first_sent_at", "refunds.last_checked_at", "refunds.next_look_at", "refunds.look_until",
 		"refunds.succeeded_at", "refunds.returned_at",
 		// a channel that says nothing of the amount
-		"refund_events.amount", "refund_events.currency",
+		"refund_events.amount", "refund_events.currency", "reconciliations.ended_at",
 		"issues.resolved_at", "outbox.delivered_at", "api_keys.revoked_at",
 	}, lines(t, admin, `SELECT table_name || '.' || column_name FROM information_schema.columns
 		WHERE table_schema = 'reclaim' AND is_nullable = 'YES' AND table_name <> 'schema_migrations'`))

@@ -92,12 +92,14 @@ func TestL76_FirstMigrationsFromManyProcessesAtOnceMakeOneSchema(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			applied[url] += out
+			if out != "0" {
+				applied[url] += out
+			}
 		})
 	}
 	group.Wait()
 	for _, url := range urls {
-		assert.Equal(t, strconv.Itoa(len(files)), strings.ReplaceAll(applied[url], "0", ""), "exactly one ran the migrations")
+		assert.Equal(t, strconv.Itoa(len(files)), applied[url], "exactly one ran the migrations")
 		store := openStore(t, url, schema.Options{})
 		require.NoError(t, schema.CheckVersion(t.Context(), store))
 		_, err := store.Pool.Exec(t.Context(), "INSERT INTO reclaim.accounts (tenant_id, account_id, asset) VALUES ('a', 'b', 'C')")

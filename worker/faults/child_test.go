@@ -40,7 +40,7 @@ func workerBinary(t *testing.T) string {
 	return binary.path
 }
 
-// child is a worker process.
+// child is a process of ours.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -71,10 +71,16 @@ func (l *lines) String() string {
 // databaseURL means the world's.
 func (s *stage) startChild(databaseURL string, environment ...string) *child {
 	s.t.Helper()
+	return s.startProgram(exec.Command(workerBinary(s.t), "run"), `"polling"`, databaseURL, environment...)
+}
+
+// startProgram runs a program that is set up as the worker is, and waits until it says that it is ready.
+func (s *stage) startProgram(program *exec.Cmd, ready, databaseURL string, environment ...string) *child {
+	s.t.Helper()
 	if databaseURL == "" {
 		databaseURL = s.database.AppURL
 	}
-	c := &child{t: s.t, cmd: exec.Command(workerBinary(s.t), "run"), log: &lines{}, exited: make(chan struct{})}
+	c := &child{t: s.t, cmd: program, log: &lines{}, exited: make(chan struct{})}
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "TEMPORAL_") && !strings.HasPrefix(entry, "RECLAIM_") && !strings.HasPrefix(entry, "PG") {
 			c.cmd.Env = append(c.cmd.Env, entry)
@@ -93,16 +99,16 @@ func (s *stage) startChild(databaseURL string, environment ...string) *child {
 	s.t.Cleanup(func() {
 		c.kill()
 		if s.t.Failed() {
-			s.t.Logf("a worker of %s said:\n%s", s.queue, c.log)
+			s.t.Logf("a process of %s said:\n%s", s.queue, c.log)
 		}
 	})
-	eventually(s.t, "the worker polls", func() bool {
+	eventually(s.t, "the process is ready", func() bool {
 		select {
 		case <-c.exited:
-			s.t.Fatalf("the worker ended by itself: %v", c.ended)
+			s.t.Fatalf("the process ended by itself: %v", c.ended)
 		default:
 		}
-		return strings.Contains(c.log.String(), `"polling"`)
+		return strings.Contains(c.log.String(), ready)
 	})
 	return c
 }

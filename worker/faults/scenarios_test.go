@@ -304,8 +304,8 @@ func TestAnAttemptThatTimesOutIsUnknownAndTheNextHasItsKey(t *testing.T) {
 	assert.Contains(t, strings.Join(s.events("j1"), "\n"), "attempt_unknown: no answer")
 }
 
-// T2: a worker whose clock runs ahead takes a ScheduleToClose limit for passed and drops good results. Go reads the clock
-// past libc and Linux has no namespace for it, so a shifted clock cannot be had here without changing the machine's.
+// T2: a worker whose clock runs ahead takes a ScheduleToClose limit for passed and drops good results. The soak runs workers
+// with wrong clocks.
 func TestT2_TheWorksOnlyLimitIsItsStartToClose(t *testing.T) {
 	s := newStage(t)
 	s.startCharged(s.job("j1", timeout(7*time.Minute)))

@@ -44,13 +44,21 @@ const (
 	workRPCTimeout = 5 * time.Minute
 	// faultsEnv turns on the tests that kill and stop things.
 	faultsEnv = "RECLAIM_FAULTS"
+	// crashEnv turns on the crash matrix, and the soak.
+	crashEnv = "RECLAIM_CRASH"
 )
 
 func TestMain(m *testing.M) {
+	if settings := os.Getenv(performerEnv); settings != "" {
+		os.Exit(performUntilKilled(settings))
+	}
 	flag.Parse()
 	// The tests wait far more than they compute, those that kill and stop things most of all.
 	parallel := "20"
-	if faultsWanted() {
+	switch {
+	case crashWanted():
+		parallel = "200" // the servers' worlds are the limit
+	case faultsWanted():
 		parallel = "64"
 	}
 	if err := flag.Set("test.parallel", parallel); err != nil {
@@ -105,6 +113,8 @@ type world struct {
 	crew   *crew
 	// postgres is a superuser's URL of the server that the database is on.
 	postgres string
+	// elsewhere says that the work is done by other workers than the crew.
+	elsewhere bool
 	// channels are those that workers in this process can reach, and door is where their notices are taken, if it is open.
 	channels *channels
 	door     string
