@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
@@ -177,6 +178,20 @@ func (r *Reconciler) recordBy(
 	}
 	r.found(f.kind, contract.FindingEffect(effect))
 	return contract.FindingEffect(effect), nil
+}
+
+// patiently runs statements that take their time by the number of rows that they look at; progress is told meanwhile.
+func (r *Reconciler) patiently(ctx context.Context, tried string, do func(*db.Queries) error, progress ...any) error {
+	stop := beat(ctx, progress...)
+	defer stop()
+	err := pgx.BeginFunc(ctx, r.store.Pool, func(tx pgx.Tx) error {
+		queries := r.store.WithTx(tx)
+		if err := queries.PrepareComparison(ctx); err != nil {
+			return err
+		}
+		return do(queries)
+	})
+	return retry(ctx, schema.Classify(tried, err))
 }
 
 // ownReconciliation refuses a call by anything but a reconciliation of that tenant: a job names the activity of its work.

@@ -145,13 +145,12 @@ func (r *Reconciler) CompareRefunds(ctx context.Context, q ListingRequest) (List
 	if err := c.findUnlisted(ctx); err != nil {
 		return c.at, err
 	}
-	c.at.Ours, err = r.store.CountSentRefunds(ctx, db.CountSentRefundsParams{
-		TenantID: q.Tenant, Channel: q.Channel, Since: q.Since, Until: q.Until,
-	})
-	if err != nil {
-		return c.at, retry(ctx, schema.Classify("count the refunds of the period", err))
-	}
-	return c.at, nil
+	return c.at, r.patiently(ctx, "count the refunds of the period", func(queries *db.Queries) (err error) {
+		c.at.Ours, err = queries.CountSentRefunds(ctx, db.CountSentRefundsParams{
+			TenantID: q.Tenant, Channel: q.Channel, Since: q.Since, Until: q.Until,
+		})
+		return err
+	}, c.at)
 }
 
 func (c *comparison) holdRefunds(ctx context.Context, batch []channel.Evidence) error {
@@ -300,12 +299,15 @@ func noticeOf(e channel.Evidence) contract.ChannelNotice {
 // itself is lost.
 func (c *comparison) findUnlisted(ctx context.Context) error {
 	for {
-		ids, err := c.store.ListUnlistedRefunds(ctx, db.ListUnlistedRefundsParams{
-			TenantID: c.Tenant, ReconciliationID: c.ReconciliationID, Channel: c.Channel, Since: c.Since, Until: c.Until,
-			AfterRefund: c.at.After, PageSize: runsPage,
-		})
-		if err != nil {
-			return retry(ctx, schema.Classify("find refunds that the channel does not list", err))
+		var ids []string
+		if err := c.patiently(ctx, "find refunds that the channel does not list", func(queries *db.Queries) (err error) {
+			ids, err = queries.ListUnlistedRefunds(ctx, db.ListUnlistedRefundsParams{
+				TenantID: c.Tenant, ReconciliationID: c.ReconciliationID, Channel: c.Channel, Since: c.Since, Until: c.Until,
+				AfterRefund: c.at.After, PageSize: runsPage,
+			})
+			return err
+		}, c.at); err != nil {
+			return err
 		}
 		for _, id := range ids {
 			if err := c.askFor(ctx, contract.RefundKey{Tenant: c.Tenant, RefundID: id}); err != nil {

@@ -229,17 +229,3 @@ func (r *Reconciler) keepLines(ctx context.Context, file db.ReclaimSettlementFil
 	*page = settlementPage{}
 	return nil
 }
-
-// patiently runs statements that take their time by the number of the file's lines; progress is told meanwhile.
-func (r *Reconciler) patiently(ctx context.Context, tried string, do func(*db.Queries) error, progress ...any) error {
-	stop := beat(ctx, progress...)
-	defer stop()
-	err := pgx.BeginFunc(ctx, r.store.Pool, func(tx pgx.Tx) error {
-		queries := r.store.WithTx(tx)
-		if _, err := queries.PrepareAudit(ctx); err != nil {
-			return err
-		}
-		return do(queries)
-	})
-	return retry(ctx, schema.Classify(tried, err))
-}

@@ -788,6 +788,20 @@ func (q *Queries) OpenReconciliation(ctx context.Context, arg OpenReconciliation
 	return i, err
 }
 
+const prepareComparison = `-- name: PrepareComparison :exec
+SELECT set_config('statement_timeout', '10min', true), set_config('jit', 'off', true),
+    set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
+    set_config('enable_material', 'off', true), set_config('enable_bitmapscan', 'off', true)
+`
+
+// Lets the statements of this transaction take their time, and has each row looked up by an index: what is compared was written
+// a moment ago, so that Postgres has no statistics of it yet, and by its guesses it would read whole tables for every row.
+func (q *Queries) PrepareComparison(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, prepareComparison)
+	return err
+}
+
 const recordFinding = `-- name: RecordFinding :one
 WITH args AS (
     SELECT $1::text AS tenant_id, $2::text AS reconciliation_id, $3::text AS kind,

@@ -343,15 +343,27 @@ WITH args AS (
         bought.paid, bought.currency AS paid_currency,
         listed.made_at AS listed_at, coalesce(listed.outcome, '') AS listed_outcome, coalesce(listed.amount, 0) AS listed_amount
     FROM (
-        SELECT claims.tenant_id, claims.file_no, claims.line, claims.channel, claims.transaction_id, claims.kind, claims.ordinary, claims.reference, claims.number, claims.payment, claims.alias, claims.amount, claims.currency, claims.gross, claims.fee, claims.net, claims.settled, claims.code, claims.made_at, claims.problem, claims.whose, claims.refund_id, claims.order_id FROM args JOIN reclaim.settlement_claims AS claims ON claims.tenant_id = args.tenant_id
-            AND claims.file_no = args.file_no AND claims.line > args.after_line
-        ORDER BY claims.line
+        SELECT paged.tenant_id, paged.file_no, paged.line FROM args JOIN reclaim.settlement_lines AS paged
+            ON paged.tenant_id = args.tenant_id AND paged.file_no = args.file_no AND paged.line > args.after_line
+        ORDER BY paged.line
         LIMIT $7
+    ) AS page
+    CROSS JOIN LATERAL (
+        SELECT tenant_id, file_no, line, channel, transaction_id, kind, ordinary, reference, number, payment, alias, amount, currency, gross, fee, net, settled, code, made_at, problem, whose, refund_id, order_id FROM reclaim.settlement_claims AS claims WHERE claims.tenant_id = page.tenant_id
+            AND claims.file_no = page.file_no AND claims.line = page.line
+        LIMIT 1
     ) AS claim
-    LEFT JOIN reclaim.refunds AS refund ON claim.whose = 'ours' AND refund.tenant_id = claim.tenant_id
-        AND refund.refund_id = claim.refund_id
-    LEFT JOIN reclaim.orders AS its ON its.tenant_id = refund.tenant_id AND its.order_id = refund.order_id
-    LEFT JOIN reclaim.orders AS bought ON bought.tenant_id = claim.tenant_id AND bought.order_id = claim.order_id
+    -- Each is looked up for its line: joined as a whole, every page would read all of them.
+    LEFT JOIN LATERAL (
+        SELECT tenant_id, refund_id, order_id, job_id, amount, currency, credits, state, needs_review, channel_ref, requested_by, reason, send_count, first_sent_at, last_checked_at, look_count, next_look_at, look_until, resend_requested, event_seq, last_outcome, last_code, succeeded_at, returned_at, created_at, updated_at, ended_by FROM reclaim.refunds WHERE claim.whose = 'ours' AND refunds.tenant_id = claim.tenant_id
+            AND refunds.refund_id = claim.refund_id LIMIT 1
+    ) AS refund ON true
+    LEFT JOIN LATERAL (
+        SELECT tenant_id, order_id, account_id, channel, channel_payment_id, currency, paid, credits, reserved, refunded, reserved_credits, refunded_credits, created_at FROM reclaim.orders WHERE orders.tenant_id = refund.tenant_id AND orders.order_id = refund.order_id LIMIT 1
+    ) AS its ON true
+    LEFT JOIN LATERAL (
+        SELECT tenant_id, order_id, account_id, channel, channel_payment_id, currency, paid, credits, reserved, refunded, reserved_credits, refunded_credits, created_at FROM reclaim.orders WHERE orders.tenant_id = claim.tenant_id AND orders.order_id = claim.order_id LIMIT 1
+    ) AS bought ON true
     LEFT JOIN reclaim.channel_lines AS listed ON listed.tenant_id = claim.tenant_id AND listed.channel = claim.channel
         AND listed.kind = 'refund' AND claim.refund_id IS NOT NULL AND listed.reference = claim.reference
 ), placed AS (
@@ -387,8 +399,12 @@ WITH args AS (
             claim.payment, claim.amount, claim.currency, claim.gross, claim.fee, claim.net, claim.settled, claim.problem)
             OR past.file_no IS NOT NULL AND past.made_at IS DISTINCT FROM claim.made_at AS changed
     FROM claim
-    LEFT JOIN reclaim.settlement_expected AS expected ON expected.tenant_id = claim.tenant_id
-        AND expected.refund_id = claim.refund_id AND expected.kind = claim.kind AND claim.whose = 'ours'
+    LEFT JOIN LATERAL (
+        SELECT movement.amount FROM reclaim.settlement_expected AS movement
+        WHERE claim.whose = 'ours' AND movement.tenant_id = claim.tenant_id AND movement.refund_id = claim.refund_id
+            AND movement.kind = claim.kind
+        LIMIT 1
+    ) AS expected ON true
     LEFT JOIN LATERAL (
         SELECT before.tenant_id, before.file_no, before.line, before.channel, before.raw, before.transaction_id, before.kind, before.ordinary, before.reference, before.number, before.payment, before.alias, before.amount, before.currency, before.gross, before.fee, before.net, before.settled, before.code, before.made_at, before.problem, format('%s %s of %s %s, net %s %s', before.kind, before.reference, before.amount, before.currency,
             before.net, before.settled) AS was

@@ -135,6 +135,7 @@ LEFT JOIN LATERAL (
     JOIN reclaim.orders ON orders.order_id = refunds.order_id AND orders.tenant_id = refunds.tenant_id
     WHERE line.kind IN ('refund', 'refund_failure') AND line.number <> '' AND refunds.refund_id = line.number
         AND orders.channel = line.channel
+    LIMIT 1
 ) AS named ON true
 LEFT JOIN LATERAL (
     SELECT refunds.tenant_id, refunds.refund_id FROM reclaim.refunds
@@ -150,6 +151,7 @@ LEFT JOIN LATERAL (
         AND channel_lines.kind = CASE WHEN line.kind = 'payment' THEN 'payment' ELSE 'refund' END
         AND channel_lines.reference = CASE WHEN line.kind = 'payment' THEN line.payment ELSE line.reference END
         AND line.kind IN ('payment', 'refund', 'refund_failure')
+    LIMIT 1
 ) AS listed ON true
 LEFT JOIN LATERAL (
     SELECT orders.tenant_id, orders.order_id FROM reclaim.orders

@@ -1,3 +1,11 @@
+-- name: PrepareComparison :exec
+-- Lets the statements of this transaction take their time, and has each row looked up by an index: what is compared was written
+-- a moment ago, so that Postgres has no statistics of it yet, and by its guesses it would read whole tables for every row.
+SELECT set_config('statement_timeout', '10min', true), set_config('jit', 'off', true),
+    set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
+    set_config('enable_material', 'off', true), set_config('enable_bitmapscan', 'off', true);
+
 -- name: OpenReconciliation :one
 -- Begins a pass, once, and answers it with its period: what is not given ends now, by Postgres' clock, and lasts @window_us.
 WITH args AS (
