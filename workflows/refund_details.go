@@ -20,8 +20,7 @@ func (r *channelRefund) tellRow(ctx workflow.Context, row activities.RefundRow) 
 	case !r.known:
 		r.tellPast(ctx, row)
 	case row.State != known.State:
-		r.details.tell(ctx, r.returned(row), "%s%s: %s", row.State, r.byWhom(row),
-			told(contract.OutcomeInWords(row.LastOutcome, row.LastCode)))
+		r.details.tell(ctx, r.returned(row), "%s%s: %s", row.State, r.byWhom(row), lastInWords(row))
 	case row.LastOutcome != known.LastOutcome || row.LastCode != known.LastCode:
 		r.details.tell(ctx, 0, "asked the channel: %s", told(contract.OutcomeInWords(row.LastOutcome, row.LastCode)))
 	}
@@ -39,7 +38,7 @@ func (r *channelRefund) tellPast(ctx workflow.Context, row activities.RefundRow)
 		}
 		return instant
 	}
-	last := told(contract.OutcomeInWords(row.LastOutcome, row.LastCode))
+	last := lastInWords(row)
 	r.details.tellAt(at(row.Accepted), -row.Credits, "accepted for order %s: %s", contract.Plain(row.OrderID), told(row.Reason))
 	if row.Sends > 0 {
 		r.details.tellAt(at(row.FirstSent), 0, "sent to the channel")
@@ -111,10 +110,10 @@ func (r *channelRefund) lookInWords(status contract.RefundStatus) string {
 func (r *channelRefund) needsInWords() string {
 	issues := fmt.Sprintf("`starter issue list --tenant %s` lists its issues.", r.key.Tenant)
 	if r.row.IssueID != "" {
-		issues = fmt.Sprintf("%s. Look at %s what is true, correct a balance with `starter account adjust`, and close the issue (others: "+
+		issues = fmt.Sprintf("%s. Look at %s what is true%s, and close the issue (others: "+
 			"`starter issue list`) with\n\n```sh\nstarter issue resolve '%s' --tenant %s \\\n  --id resolve-1 --operator WHO --reason WHY\n```\n\n"+
 			"A run that has ended shows what was so at its end: `starter refund status` says whether the issue was closed since.",
-			told(r.row.IssueEvidence), contract.Plain(r.row.Channel), r.row.IssueID, r.key.Tenant)
+			told(r.row.IssueEvidence), contract.Plain(r.row.Channel), r.correction(), r.row.IssueID, r.key.Tenant)
 	}
 	switch {
 	case !r.needsPerson():
@@ -134,6 +133,23 @@ func (r *channelRefund) needsInWords() string {
 		return fmt.Sprintf("it does not go on. Look whether the worker's configuration has channel %s for this tenant, and at the "+
 			"last failure of FollowRefund under Pending Activities. It goes on by itself once that is mended.", contract.Plain(r.row.Channel))
 	}
+}
+
+// correction says how a balance is corrected where money left though the credits came back.
+func (r *channelRefund) correction() string {
+	if r.row.State != contract.RefundFailed || r.row.Credits == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; if the money did leave, take the %d credits again (`starter account adjust %s --tenant %s --amount -%d`)",
+		r.row.Credits, r.row.Account, r.key.Tenant, r.row.Credits)
+}
+
+// lastInWords is what was last observed, as it ended the refund.
+func lastInWords(row activities.RefundRow) string {
+	if row.State == contract.RefundReversed {
+		return "the bank took the money back (" + told(row.LastCode) + ")"
+	}
+	return told(contract.OutcomeInWords(row.LastOutcome, row.LastCode))
 }
 
 // decisions are what can be sent where a person is needed. What only a look at the channel tells is left empty: sent as it
