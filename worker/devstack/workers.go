@@ -147,6 +147,8 @@ func (s *Stack) startGateway(ctx context.Context) (where string, err error) {
 	s.gatewayAddress = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	s.gateway, err = s.startChild("the HTTP door", "gateway.log", []string{
 		"RECLAIM_LISTEN=" + s.gatewayAddress, "RECLAIM_NOTICES_URL=http://" + s.notices,
+		// It streams whole statements in little memory, which is measured.
+		"GOGC=100",
 	}, "gateway")
 	if err != nil {
 		return "", err
