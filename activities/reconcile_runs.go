@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 
@@ -31,24 +32,35 @@ func (r *Reconciler) TakeUpJobs(ctx context.Context, key ReconciliationKey) (Run
 	if err := ownReconciliation(ctx, key.Tenant); err != nil {
 		return RunsProgress{}, err
 	}
+	return takeUpAll(ctx, func(after string) (ids []string, err error) {
+		rows, err := r.store.ListOpenJobs(ctx, db.ListOpenJobsParams{
+			OnlyTenant: key.Tenant, AfterTenant: key.Tenant, AfterJob: after, PageSize: runsPage,
+		})
+		for _, row := range rows {
+			ids = append(ids, row.JobID)
+		}
+		return ids, retry(ctx, schema.Classify("list the open jobs", err))
+	}, func(id string) error { return r.takeUpJob(ctx, key, JobKey{key.Tenant, id}) })
+}
+
+// takeUpAll deals with each open row, page by page, from where the last attempt was.
+func takeUpAll(ctx context.Context, list func(after string) ([]string, error), takeUp func(id string) error) (RunsProgress, error) {
 	var at RunsProgress
 	resume(ctx, &at)
 	for {
-		rows, err := r.store.ListOpenJobs(ctx, db.ListOpenJobsParams{
-			OnlyTenant: key.Tenant, AfterTenant: key.Tenant, AfterJob: at.After, PageSize: runsPage,
-		})
+		ids, err := list(at.After)
 		if err != nil {
-			return at, retry(ctx, schema.Classify("list the open jobs", err))
+			return at, err
 		}
-		for _, row := range rows {
-			if err := r.takeUpJob(ctx, key, JobKey{key.Tenant, row.JobID}); err != nil {
+		for _, id := range ids {
+			if err := takeUp(id); err != nil {
 				return at, err
 			}
-			at.After = row.JobID
+			at.After = id
 			at.Ours++
 			activity.RecordHeartbeat(ctx, at)
 		}
-		if len(rows) < runsPage {
+		if len(ids) < runsPage {
 			return at, nil
 		}
 	}
@@ -86,7 +98,7 @@ func (r *Reconciler) takeUpJob(ctx context.Context, key ReconciliationKey, job J
 	if _, err := r.record(ctx, key, finding{
 		kind: contract.FindingJobWithoutRun, subjectKind: "job", subject: job.JobID, effect: contract.FindingRepaired,
 		detail: fmt.Sprintf("the job is %s since %s and had no open run; one was started from its stored spec",
-			row.State, row.UpdatedAt.UTC().Format("2006-01-02T15:04:05Z")),
+			row.State, row.UpdatedAt.UTC().Format(time.RFC3339)),
 	}); err != nil {
 		return err
 	}
@@ -98,27 +110,17 @@ func (r *Reconciler) TakeUpRefunds(ctx context.Context, key ReconciliationKey) (
 	if err := ownReconciliation(ctx, key.Tenant); err != nil {
 		return RunsProgress{}, err
 	}
-	var at RunsProgress
-	resume(ctx, &at)
-	for {
+	return takeUpAll(ctx, func(after string) (ids []string, err error) {
 		rows, err := r.store.ListOpenRefunds(ctx, db.ListOpenRefundsParams{
-			OnlyTenant: key.Tenant, AfterTenant: key.Tenant, AfterRefund: at.After, PageSize: runsPage,
+			OnlyTenant: key.Tenant, AfterTenant: key.Tenant, AfterRefund: after, PageSize: runsPage,
 		})
-		if err != nil {
-			return at, retry(ctx, schema.Classify("list the open refunds", err))
-		}
 		for _, row := range rows {
-			if err := r.takeUpRefund(ctx, key, contract.RefundKey{Tenant: key.Tenant, RefundID: row.RefundID}); err != nil {
-				return at, err
-			}
-			at.After = row.RefundID
-			at.Ours++
-			activity.RecordHeartbeat(ctx, at)
+			ids = append(ids, row.RefundID)
 		}
-		if len(rows) < runsPage {
-			return at, nil
-		}
-	}
+		return ids, retry(ctx, schema.Classify("list the open refunds", err))
+	}, func(id string) error {
+		return r.takeUpRefund(ctx, key, contract.RefundKey{Tenant: key.Tenant, RefundID: id})
+	})
 }
 
 func (r *Reconciler) takeUpRefund(ctx context.Context, key ReconciliationKey, refund contract.RefundKey) error {
@@ -143,7 +145,7 @@ func (r *Reconciler) takeUpRefund(ctx context.Context, key ReconciliationKey, re
 	if _, err := r.record(ctx, key, finding{
 		kind: contract.FindingRefundWithoutRun, subjectKind: "refund", subject: refund.RefundID, effect: contract.FindingRepaired,
 		detail: fmt.Sprintf("the refund is %s since %s and had no open run; one was started",
-			state, row.ReclaimRefund.UpdatedAt.UTC().Format("2006-01-02T15:04:05Z")),
+			state, row.ReclaimRefund.UpdatedAt.UTC().Format(time.RFC3339)),
 	}); err != nil {
 		return err
 	}

@@ -86,11 +86,8 @@ func (r *Refunds) TakeNotice(
 	if err != nil {
 		return TakenNotice{}, schema.Classify("find the refund that a notice is about", err)
 	}
-	taken := TakenNotice{Refund: owner, Notice: contract.ChannelNotice{
-		ID: contract.Clip(notice.ID, 200), Outcome: contract.RefundOutcome(e.Outcome), Number: e.Number,
-		ChannelRef: e.Reference, Payment: e.Payment, Amount: e.Amount, Currency: e.Currency,
-		Code: contract.Clip(e.Code, 200), ObservedAt: e.ObservedAt,
-	}}
+	taken := TakenNotice{Refund: owner, Notice: noticeOf(*e)}
+	taken.Notice.ID = contract.Clip(notice.ID, 200)
 	taken.Applied, err = r.apply(ctx, r.store.Queries, owner, Observation{
 		Source: SourceNotice, Evidence: *e, Reversible: far.Capabilities().Reversible,
 	})

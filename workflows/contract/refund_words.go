@@ -141,6 +141,11 @@ func (f RefundFacts) inWords() (happened, known string) {
 
 // InWholeUnits writes an amount of smallest units with the currency's decimals, such as 5.00 EUR.
 func InWholeUnits(amount int64, decimals int, currency string) string {
+	return Decimal(amount, decimals) + " " + strings.ToUpper(currency)
+}
+
+// Decimal writes an amount of smallest units in whole ones, with so many decimals.
+func Decimal(amount int64, decimals int) string {
 	digits, negative := strings.CutPrefix(strconv.FormatInt(amount, 10), "-")
 	if missing := decimals + 1 - len(digits); missing > 0 {
 		digits = strings.Repeat("0", missing) + digits
@@ -151,7 +156,7 @@ func InWholeUnits(amount int64, decimals int, currency string) string {
 	if negative {
 		digits = "-" + digits
 	}
-	return digits + " " + strings.ToUpper(currency)
+	return digits
 }
 
 // OutcomeInWords says what an observation of a refund told.

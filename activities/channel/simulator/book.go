@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // Payment is a payment that can be refunded.
@@ -38,7 +40,7 @@ func (p *payment) remaining() int64 {
 
 // money is an amount as Stripe's messages have it.
 func (p *payment) money(amount int64) string {
-	return decimal(amount, exponent(p.Currency)) + " " + strings.ToUpper(p.Currency)
+	return contract.Decimal(amount, exponent(p.Currency)) + " " + strings.ToUpper(p.Currency)
 }
 
 var currencyPattern = regexp.MustCompile(`^[a-z]{3}$`)

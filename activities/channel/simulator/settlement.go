@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"encoding/csv"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // Settlement returns the settlement file: CSV in the form of Stripe's export of balance transactions, all money that
@@ -32,7 +33,7 @@ func (s *Simulator) Settlement() []byte {
 			}
 		}
 		digits := exponent(m.payment.Currency)
-		write(m.id, m.kind, source, decimal(m.amount, digits), decimal(m.fee, digits), decimal(m.amount-m.fee, digits),
+		write(m.id, m.kind, source, contract.Decimal(m.amount, digits), contract.Decimal(m.fee, digits), contract.Decimal(m.amount-m.fee, digits),
 			m.payment.Currency, m.at.Format(time.DateTime), strings.TrimSpace(description), number)
 	}
 	w.Flush()
@@ -49,20 +50,4 @@ func exponent(currency string) int {
 		return 3
 	}
 	return 2
-}
-
-// decimal writes an amount of smallest units in whole units.
-func decimal(amount int64, exponent int) string {
-	digits, negative := strings.CutPrefix(strconv.FormatInt(amount, 10), "-")
-	if missing := exponent + 1 - len(digits); missing > 0 {
-		digits = strings.Repeat("0", missing) + digits
-	}
-	if exponent > 0 {
-		point := len(digits) - exponent
-		digits = digits[:point] + "." + digits[point:]
-	}
-	if negative {
-		digits = "-" + digits
-	}
-	return digits
 }

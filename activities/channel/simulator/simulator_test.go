@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 const (
@@ -373,7 +375,7 @@ func TestDecimal(t *testing.T) {
 		{0, 2, "0.00"}, {5, 2, "0.05"}, {-5, 2, "-0.05"}, {12345, 2, "123.45"}, {-12345, 0, "-12345"}, {1, 3, "0.001"},
 		{9007199254740993, 2, "90071992547409.93"},
 	} {
-		assert.Equal(t, tc.want, decimal(tc.amount, tc.exponent))
+		assert.Equal(t, tc.want, contract.Decimal(tc.amount, tc.exponent))
 	}
 	assert.Equal(t, []int{0, 2, 2, 3}, []int{exponent("jpy"), exponent("eur"), exponent("isk"), exponent("kwd")})
 }
