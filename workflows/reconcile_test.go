@@ -106,7 +106,7 @@ func TestAPassMakesEveryComparisonForEveryChannel(t *testing.T) {
 		{Part: contract.ReconcilePayments, Channel: "a", Ours: 1, Theirs: 1},
 		{Part: contract.ReconcilePayments, Channel: "b", Ours: 1, Theirs: 1},
 	}, result.Compared)
-	assert.EqualValues(t, 4, result.New())
+	assert.Equal(t, []contract.ReconcileFound{{Kind: contract.FindingMissingHere, Effect: contract.FindingOpened, Findings: 4}}, result.Found)
 	assert.Equal(t, passPeriod.Since, result.Since)
 }
 

@@ -188,13 +188,3 @@ type ReconcileResult struct {
 	// Finished says that every part could be made.
 	Finished bool `json:"finished"`
 }
-
-// New counts what the pass repaired or opened: what was not known before it.
-func (r ReconcileResult) New() (findings int64) {
-	for _, found := range r.Found {
-		if found.Effect == FindingRepaired || found.Effect == FindingOpened {
-			findings += found.Findings
-		}
-	}
-	return findings
-}
