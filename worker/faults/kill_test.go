@@ -25,10 +25,16 @@ const (
 	killedTimeout = time.Minute
 )
 
+// killing bounds the stages whose worker processes are started and killed together: more of them keep a small machine so busy
+// with starting that the server does not answer in time.
+var killing = make(chan struct{}, 20)
+
 // killStage gives a stage whose runs are carried by worker processes of its own, and whose work outlasts the promise.
 func killStage(t *testing.T) (*stage, *shelf) {
 	t.Helper()
 	t.Parallel()
+	killing <- struct{}{}
+	t.Cleanup(func() { <-killing })
 	s := sharedWorld(t).stage(t, "")
 	s.queue = "reclaim-" + s.tenant
 	s.client = s.asker(s.queue)

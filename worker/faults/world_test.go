@@ -40,6 +40,8 @@ const (
 	patience = 4 * time.Minute
 	// look is how often a condition is looked at.
 	look = 20 * time.Millisecond
+	// patientRPC is how long a busy server may take for an answer.
+	patientRPC = time.Minute
 	// workRPCTimeout is what the guide tells work workers to use.
 	workRPCTimeout = 5 * time.Minute
 	// faultsEnv turns on the tests that kill and stop things.
@@ -165,7 +167,7 @@ func startTemporal(ctx context.Context, options localstack.TemporalOptions) (*lo
 func newWorld(t *testing.T, address string, database *schematest.Database, name string) *world {
 	t.Helper()
 	w := &world{address: address, database: database, queue: "reclaim-" + name, channels: newChannels()}
-	w.temporal = dial(t, address, 0)
+	w.temporal = dial(t, address, patientRPC)
 	var err error
 	w.direct, err = pgxpool.New(context.Background(), database.SuperuserURL)
 	require.NoError(t, err)
@@ -181,7 +183,7 @@ func (w *world) close() {
 	w.temporal.Close()
 }
 
-// dial returns a client that says nothing. RPCTimeout 0 is the SDK's default.
+// dial returns a client that says nothing.
 func dial(t *testing.T, address string, rpcTimeout time.Duration) client.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
