@@ -133,6 +133,10 @@ type finding struct {
 	effect                           contract.FindingEffect
 	detail                           string
 	issue                            *issue
+	// difference is what it makes up of a difference of sums, in currency; settle gives it where only what evidence did tells.
+	difference int64
+	currency   string
+	settle     func(ctx context.Context, queries *db.Queries) (int64, error)
 }
 
 // issue is what a finding opens: id is the same for the same fact in every pass. One that is open already is only named.
@@ -160,7 +164,7 @@ func (r *Reconciler) recordBy(
 	row := db.RecordFindingParams{
 		TenantID: key.Tenant, ReconciliationID: key.ReconciliationID, Kind: f.kind, SubjectKind: f.subjectKind,
 		SubjectID: contract.Clip(f.subject, 200), Particular: contract.Clip(f.particular, 200), Effect: string(f.effect),
-		Detail: contract.Clip(f.detail, contract.MaxReasonBytes),
+		Detail: contract.Clip(f.detail, contract.MaxReasonBytes), Difference: f.difference, Currency: f.currency,
 	}
 	if f.issue != nil {
 		row.IssueID = f.issue.id

@@ -52,6 +52,8 @@ type comparison struct {
 	far   channel.Channel
 	began time.Time
 	at    ListingProgress
+	// source is where the channel's word comes from.
+	source Source
 }
 
 func (r *Reconciler) compare(ctx context.Context, q ListingRequest) (*comparison, error) {
@@ -66,7 +68,7 @@ func (r *Reconciler) compare(ctx context.Context, q ListingRequest) (*comparison
 	if err != nil {
 		return nil, retry(ctx, schema.Classify("read the reconciliation", err))
 	}
-	c := &comparison{Reconciler: r, ListingRequest: q, far: far, began: pass.StartedAt}
+	c := &comparison{Reconciler: r, ListingRequest: q, far: far, began: pass.StartedAt, source: SourceQuery}
 	resume(ctx, &c.at)
 	return c, nil
 }
@@ -239,7 +241,7 @@ func (c *comparison) takeIn(ctx context.Context, found finding, e channel.Eviden
 	err := pgx.BeginFunc(ctx, c.store.Pool, func(tx pgx.Tx) (err error) {
 		queries := c.store.WithTx(tx)
 		applied, err = c.refunds.apply(ctx, queries, refund, Observation{
-			Source: SourceQuery, Evidence: e, Reversible: c.far.Capabilities().Reversible,
+			Source: c.source, Evidence: e, Reversible: c.far.Capabilities().Reversible,
 		})
 		if err != nil {
 			return err
@@ -277,6 +279,12 @@ func (c *comparison) recordEvidence(ctx context.Context, queries *db.Queries, fo
 		found.effect = contract.FindingNoted
 	}
 	found.detail += fmt.Sprintf("; it is now %s", applied.State)
+	if found.settle != nil {
+		var err error
+		if found.difference, err = found.settle(ctx, queries); err != nil {
+			return err
+		}
+	}
 	_, err := c.recordBy(ctx, queries, c.ReconciliationKey, found)
 	return err
 }

@@ -55,7 +55,14 @@ const rowsOfLaterTables = `
 	INSERT INTO reclaim.reconciliation_findings (tenant_id, reconciliation_id, kind, subject_kind, subject_id, effect, detail)
 		VALUES ('acme', 'pass', 'job_without_run', 'job', 'job', 'repaired', 'taken up');
 	INSERT INTO reclaim.channel_lines (tenant_id, channel, kind, reference, amount, currency, outcome, made_at, reconciliation_id)
-		VALUES ('acme', 'bank', 'refund', 're-1', 10, 'eur', 'succeeded', now(), 'pass');`
+		VALUES ('acme', 'bank', 'refund', 're-1', 10, 'eur', 'succeeded', now(), 'pass');
+	INSERT INTO reclaim.settlement_files (tenant_id, channel, file_hash, name, bytes, actor)
+		VALUES ('acme', 'bank', repeat('ab', 32), 'july.csv', 4, 'ann');
+	INSERT INTO reclaim.settlement_chunks (tenant_id, file_no, chunk, content) VALUES ('acme', 1, 0, 'line');
+	INSERT INTO reclaim.settlement_lines (tenant_id, file_no, line, channel, raw, transaction_id, kind, reference, amount, currency)
+		VALUES ('acme', 1, 2, 'bank', 'line', 'txn_1', 'refund', 're-1', 10, 'eur');
+	INSERT INTO reclaim.settlement_readings (tenant_id, file_no, lines) VALUES ('acme', 1, 1);
+	INSERT INTO reclaim.settlement_gone (tenant_id, channel, transaction_id, file_no) VALUES ('acme', 'bank', 'txn_0', 1);`
 
 // filled gives a database with a row in every table, and a pool that may do everything.
 func filled(t *testing.T) (*schematest.Database, *pgxpool.Pool) {
@@ -88,6 +95,7 @@ var tables = []string{
 	"accounts", "jobs", "ledger_entries", "job_events", "operations", "resolutions", "orders", "refunds", "refund_events",
 	"issues", "outbox", "api_keys", "audit_positions", "audit_checkpoint", "ledger_seals",
 	"reconciliations", "reconciliation_findings", "channel_lines",
+	"settlement_files", "settlement_chunks", "settlement_lines", "settlement_readings", "settlement_gone",
 }
 
 func TestTheTablesAreAllOfTheSchema(t *testing.T) {
@@ -106,13 +114,16 @@ func TestHistoryCannotBeChangedByAnyone(t *testing.T) {
 		codeAppendOnly: openPool(t, database.OwnerURL),
 	}
 	for code, pool := range logins {
-		for _, table := range []string{"ledger_entries", "job_events", "resolutions", "refund_events", "ledger_seals", "reconciliation_findings"} {
+		for _, table := range []string{
+			"ledger_entries", "job_events", "resolutions", "refund_events", "ledger_seals", "reconciliation_findings",
+			"settlement_files", "settlement_chunks", "settlement_lines", "settlement_readings", "settlement_gone",
+		} {
 			for _, sql := range []string{
 				"UPDATE reclaim.%s SET tenant_id = tenant_id",
 				"UPDATE reclaim.%s SET tenant_id = 'x' WHERE tenant_id = 'nobody'",
 				"DELETE FROM reclaim.%s",
 				"DELETE FROM reclaim.%s WHERE false",
-				"TRUNCATE reclaim.%s",
+				"TRUNCATE reclaim.%s CASCADE",
 				"MERGE INTO reclaim.%s AS t USING (SELECT 1) AS s ON true WHEN MATCHED THEN DELETE",
 			} {
 				sql := fmt.Sprintf(sql, table)
@@ -211,6 +222,9 @@ func TestTheApplicationsRightsAreThese(t *testing.T) {
 		"outbox: DELETE, INSERT, SELECT", "api_keys: INSERT, SELECT", "schema_migrations: SELECT",
 		"audit_positions: INSERT, SELECT", "audit_checkpoint: INSERT, SELECT", "ledger_seals: INSERT, SELECT",
 		"reconciliations: INSERT, SELECT", "reconciliation_findings: INSERT, SELECT", "channel_lines: INSERT, SELECT",
+		"settlement_files: INSERT, SELECT", "settlement_chunks: INSERT, SELECT", "settlement_lines: INSERT, SELECT",
+		"settlement_readings: INSERT, SELECT", "settlement_gone: INSERT, SELECT", "settlement_book: SELECT",
+		"settlement_expected: SELECT", "settlement_claims: SELECT",
 	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(privilege_type, ', ' ORDER BY privilege_type)
 		FROM information_schema.role_table_grants
 		WHERE table_schema = 'reclaim' AND grantee IN ('reclaim_app', 'PUBLIC') GROUP BY table_name`))
@@ -290,7 +304,7 @@ func TestSupportReadsEverythingAndChangesNothing(t *testing.T) {
 		}
 		for _, sql := range []string{
 			"INSERT INTO reclaim.%s DEFAULT VALUES", "UPDATE reclaim.%s SET " + column + " = " + column,
-			"DELETE FROM reclaim.%s", "TRUNCATE reclaim.%s", "SELECT FROM reclaim.%s FOR UPDATE",
+			"DELETE FROM reclaim.%s", "TRUNCATE reclaim.%s CASCADE", "SELECT FROM reclaim.%s FOR UPDATE",
 		} {
 			sql := fmt.Sprintf(sql, table)
 			_, err := support.Exec(t.Context(), sql)

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,12 +55,15 @@ func (p *passFlags) request(tenant string) (contract.ReconcileRequest, error) {
 
 func (a *app) reconcileRunCommand() *cobra.Command {
 	var flags passFlags
+	var given settlementFlags
 	command := &cobra.Command{
-		Use:   "reconcile [--part PART] [--since WHEN] [--until WHEN]",
+		Use:   "reconcile [--part PART] [--since WHEN] [--until WHEN] [--settlement FILE --channel NAME]",
 		Short: "Hold jobs, refunds and orders against Temporal's runs and the channels' own lists",
 		Long: "Hold jobs, refunds and orders against Temporal's runs and the channels' own lists. Open jobs and refunds without a run " +
 			"are taken up again, runs of final rows are ended, what a channel knows better is taken in, and the rest is opened as " +
 			"issues, one for each fact. Ends with status 1 if issues were opened or a part could not be finished.\n\n" +
+			"With --settlement the channel's settlement file is stored, once for each content, and held line by line against refunds, " +
+			"orders and the channel's own list; the other parts are then made only if --part names them.\n\n" +
 			"WHEN is an RFC 3339 instant or a date (UTC).",
 		Args: nothing,
 		RunE: a.patientVerb(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -71,14 +75,22 @@ func (a *app) reconcileRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			stored, err := a.storeSettlement(ctx, c, given)
+			if err != nil {
+				return err
+			}
+			if stored != nil {
+				request.Settlement = &stored.Key
+			}
 			result, err := c.Reconcile(ctx, request)
 			if err != nil {
 				return err
 			}
-			return a.showReconciliation(ctx, c, tenant, result.ReconciliationID, &result)
+			return a.showReconciliation(ctx, c, tenant, result.ReconciliationID, &result, stored)
 		}),
 	}
 	flags.add(command)
+	given.add(command)
 	command.Flags().StringVar(&flags.since, "since", "", "ask channels for what they made from WHEN on (default --window before --until)")
 	command.Flags().StringVar(&flags.until, "until", "", "and before WHEN (default now)")
 	command.Flags().Var(statementFormat{&a.output}, "output", "table, json or csv")
@@ -98,7 +110,7 @@ func (a *app) reconcileShowCommand() *cobra.Command {
 			if len(args) > 0 {
 				id = args[0]
 			}
-			return a.showReconciliation(ctx, c, tenant, id, nil)
+			return a.showReconciliation(ctx, c, tenant, id, nil, nil)
 		}),
 	}
 	command.Flags().Var(statementFormat{&a.output}, "output", "table, json or csv")
@@ -154,8 +166,10 @@ func (a *app) reconcileScheduleCommand() *cobra.Command {
 	return command
 }
 
-// showReconciliation prints a pass: its result where it was just made, and its findings.
-func (a *app) showReconciliation(ctx context.Context, c *client.Client, tenant, id string, result *contract.ReconcileResult) error {
+// showReconciliation prints a pass: its result and the settlement file where it was just made, and its findings.
+func (a *app) showReconciliation(
+	ctx context.Context, c *client.Client, tenant, id string, result *contract.ReconcileResult, stored *client.StoredSettlement,
+) error {
 	if a.output == outputCSV {
 		return a.findingsCSV(ctx, c, tenant, id)
 	}
@@ -171,7 +185,7 @@ func (a *app) showReconciliation(ctx context.Context, c *client.Client, tenant, 
 		return err
 	}
 	shown := reconciliation{
-		ReconciliationID: id, Tenant: tenant, Result: result, Findings: findings, More: max(total-shownFindings, 0),
+		ReconciliationID: id, Tenant: tenant, Settlement: stored, Result: result, Findings: findings, More: max(total-shownFindings, 0),
 	}
 	if problem := shown.problem(); problem != "" {
 		shown.Code, shown.Message, shown.Retry = codeFindings, problem, contract.RetrySameKey
@@ -192,6 +206,7 @@ type reconciliation struct {
 	Retry            contract.Retry            `json:"retry,omitempty"`
 	ReconciliationID string                    `json:"reconciliationId"`
 	Tenant           string                    `json:"tenant"`
+	Settlement       *client.StoredSettlement  `json:"settlement,omitempty"`
 	Result           *contract.ReconcileResult `json:"result,omitempty"`
 	Findings         []client.Finding          `json:"findings"`
 	// More is how many findings are not listed.
@@ -223,6 +238,9 @@ func (r reconciliation) problem() string {
 func reconciliationTable(w io.Writer, r reconciliation) {
 	line(w, "Tenant", r.Tenant)
 	line(w, "Reconciliation", r.ReconciliationID)
+	if r.Settlement != nil {
+		storedSettlementTable(w, *r.Settlement)
+	}
 	if r.Result != nil {
 		line(w, "Period", clock(r.Result.Since)+" to "+clock(r.Result.Until))
 		for _, compared := range r.Result.Compared {
@@ -234,6 +252,9 @@ func reconciliationTable(w io.Writer, r reconciliation) {
 				text += ", NOT FINISHED: " + compared.Problem
 			}
 			line(w, "Compared", fmt.Sprintf("%s %s: %s", compared.Part, compared.Channel, text))
+			if compared.Settlement != nil {
+				settlementTable(w, *compared.Settlement)
+			}
 		}
 	}
 	verdict := "nothing is otherwise than it should be"
@@ -257,13 +278,15 @@ func reconciliationTable(w io.Writer, r reconciliation) {
 // findingsCSV streams all findings of a pass, a heading first (RFC 4180).
 func (a *app) findingsCSV(ctx context.Context, c *client.Client, tenant, id string) error {
 	w := csv.NewWriter(a.stdout)
-	err := w.Write([]string{"kind", "effect", "subject_kind", "subject_id", "particular", "issue_id", "found_at", "detail"})
+	err := w.Write([]string{"kind", "effect", "subject_kind", "subject_id", "particular", "issue_id", "found_at", "detail", "difference",
+		"currency"})
 	if err != nil {
 		return fmt.Errorf("print the findings: %w", err)
 	}
 	if _, err := c.Findings(ctx, tenant, id, func(f client.Finding) error {
 		return w.Write([]string{
 			f.Kind, string(f.Effect), f.SubjectKind, f.SubjectID, f.Particular, f.IssueID, f.FoundAt.Format(time.RFC3339Nano), f.Detail,
+			strconv.FormatInt(f.Difference, 10), f.Currency,
 		})
 	}); err != nil {
 		return err

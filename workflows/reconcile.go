@@ -68,6 +68,8 @@ func (r *reconciliation) compare(ctx workflow.Context, part contract.ReconcilePa
 		return r.compareListings(ctx, part, reconciler.CompareRefunds)
 	case contract.ReconcilePayments:
 		return r.compareListings(ctx, part, reconciler.ComparePayments)
+	case contract.ReconcileSettlement:
+		return r.compareSettlement(ctx)
 	default:
 		return refusal(contract.BadField("parts", "has "+string(part)+", which this release cannot compare"))
 	}
@@ -131,6 +133,28 @@ func (r *reconciliation) compareListings(ctx workflow.Context, part contract.Rec
 		}
 		r.result.Compared = append(r.result.Compared, compared)
 	}
+	return nil
+}
+
+func (r *reconciliation) compareSettlement(ctx workflow.Context) error {
+	file := *r.request.Settlement
+	compared := contract.ReconcileCompared{Part: contract.ReconcileSettlement, Channel: file.Channel}
+	request := activities.SettlementRequest{ReconciliationKey: r.key, File: file}
+	err := workflow.ExecuteActivity(passCall(ctx, "read the settlement of "+file.Channel), reconciler.ReadSettlement, request).
+		Get(ctx, &compared.Theirs)
+	if err == nil {
+		var matched activities.MatchedSettlement
+		err = workflow.ExecuteActivity(passCall(ctx, "match the settlement of "+file.Channel), reconciler.MatchSettlement, request).
+			Get(ctx, &matched)
+		compared.Ours, compared.Unassigned, compared.Settlement = matched.Ours, matched.Report.Unassigned, &matched.Report
+	}
+	if compared.Problem, err = r.unfinished(err); err != nil {
+		return err
+	}
+	if compared.Problem != "" {
+		compared.Settlement = nil
+	}
+	r.result.Compared = append(r.result.Compared, compared)
 	return nil
 }
 

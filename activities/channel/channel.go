@@ -154,13 +154,21 @@ type Notice struct {
 type SettlementLine struct {
 	// Line counts from 1, the heading included.
 	Line int
+	// Raw is the line as it stands in the file, without its end.
+	Raw string
 	// Evidence is what the line says of the refund; its Amount is positive. A line whose sums do not agree is given
 	// together with the error that says so.
 	Evidence
-	// Kind is what moved the money: "payment", "refund", "refund_failure" or the channel's own word.
-	Kind string
-	// Fee is what the channel kept and Net what it paid out for this line, in the smallest unit of the settlement's currency.
-	Fee, Net int64
+	// Transaction is the channel's own id of the movement, the same in every file; empty where the file gives none.
+	Transaction string
+	// Kind is what moved the money: "payment", "refund", "refund_failure" or the channel's own word. Ordinary says that such a
+	// word is one of the usual: a payout, a fee, an adjustment.
+	Kind     string
+	Ordinary bool
+	// Gross is what the line moved, Fee what the channel kept of it and Net what it paid out, in the smallest unit of Settled,
+	// the settlement's currency. Gross and Net are negative where money left.
+	Gross, Fee, Net int64
+	Settled         string
 }
 
 // Unusable is a refund that the channel cannot be asked for at all: nothing was sent.

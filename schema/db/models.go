@@ -138,6 +138,8 @@ type ReclaimReconciliationFinding struct {
 	IssueID          string
 	Detail           string
 	FoundAt          time.Time
+	Difference       int64
+	Currency         string
 }
 
 type ReclaimRefund struct {
@@ -205,4 +207,15 @@ type ReclaimResolution struct {
 	Refusal      string
 	CreatedAt    time.Time
 	Particulars  string
+}
+
+type ReclaimSettlementFile struct {
+	TenantID string
+	Channel  string
+	FileHash string
+	FileNo   int64
+	Name     string
+	Bytes    int64
+	Actor    string
+	StoredAt time.Time
 }

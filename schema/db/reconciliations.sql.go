@@ -541,7 +541,7 @@ func (q *Queries) ListFinalRefunds(ctx context.Context, arg ListFinalRefundsPara
 }
 
 const listFindings = `-- name: ListFindings :many
-SELECT tenant_id, reconciliation_id, kind, subject_kind, subject_id, particular, effect, issue_id, detail, found_at FROM reclaim.reconciliation_findings
+SELECT tenant_id, reconciliation_id, kind, subject_kind, subject_id, particular, effect, issue_id, detail, found_at, difference, currency FROM reclaim.reconciliation_findings
 WHERE tenant_id = $1 AND reconciliation_id = $2
     AND (kind, subject_kind, subject_id, particular)
         > ($3::text, $4::text, $5::text, $6::text)
@@ -588,6 +588,8 @@ func (q *Queries) ListFindings(ctx context.Context, arg ListFindingsParams) ([]R
 			&i.IssueID,
 			&i.Detail,
 			&i.FoundAt,
+			&i.Difference,
+			&i.Currency,
 		); err != nil {
 			return nil, err
 		}
@@ -805,7 +807,7 @@ WITH args AS (
     SELECT $1::text AS tenant_id, $2::text AS reconciliation_id, $3::text AS kind,
         $4::text AS subject_kind, $5::text AS subject_id, $6::text AS particular,
         $7::text AS effect, $8::text AS issue_id, $9::text AS issue_tenant,
-        $10::text AS issue_kind, $11::text AS detail
+        $10::text AS issue_kind, $11::text AS detail, $12::bigint AS difference, $13::text AS currency
 ), opened AS (
     INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence)
     SELECT args.issue_tenant, args.issue_id, args.issue_kind, args.subject_kind, args.subject_id, args.detail
@@ -814,10 +816,10 @@ WITH args AS (
     RETURNING issue_id
 ), told AS (
     INSERT INTO reclaim.reconciliation_findings (tenant_id, reconciliation_id, kind, subject_kind, subject_id, particular,
-        effect, issue_id, detail)
+        effect, issue_id, detail, difference, currency)
     SELECT args.tenant_id, args.reconciliation_id, args.kind, args.subject_kind, args.subject_id, args.particular,
         CASE WHEN args.issue_kind = '' THEN args.effect WHEN EXISTS (SELECT FROM opened) THEN 'opened' ELSE 'known' END,
-        args.issue_id, args.detail
+        args.issue_id, args.detail, args.difference, args.currency
     FROM args
     ON CONFLICT DO NOTHING
     RETURNING effect
@@ -841,6 +843,8 @@ type RecordFindingParams struct {
 	IssueTenant      string
 	IssueKind        string
 	Detail           string
+	Difference       int64
+	Currency         string
 }
 
 // Appends what a pass found, once. With an issue it opens that too, unless it was opened before: one issue for one fact, in
@@ -858,6 +862,8 @@ func (q *Queries) RecordFinding(ctx context.Context, arg RecordFindingParams) (s
 		arg.IssueTenant,
 		arg.IssueKind,
 		arg.Detail,
+		arg.Difference,
+		arg.Currency,
 	)
 	var effect string
 	err := row.Scan(&effect)

@@ -39,7 +39,7 @@ WITH args AS (
     SELECT @tenant_id::text AS tenant_id, @reconciliation_id::text AS reconciliation_id, @kind::text AS kind,
         @subject_kind::text AS subject_kind, @subject_id::text AS subject_id, @particular::text AS particular,
         @effect::text AS effect, @issue_id::text AS issue_id, @issue_tenant::text AS issue_tenant,
-        @issue_kind::text AS issue_kind, @detail::text AS detail
+        @issue_kind::text AS issue_kind, @detail::text AS detail, @difference::bigint AS difference, @currency::text AS currency
 ), opened AS (
     INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence)
     SELECT args.issue_tenant, args.issue_id, args.issue_kind, args.subject_kind, args.subject_id, args.detail
@@ -48,10 +48,10 @@ WITH args AS (
     RETURNING issue_id
 ), told AS (
     INSERT INTO reclaim.reconciliation_findings (tenant_id, reconciliation_id, kind, subject_kind, subject_id, particular,
-        effect, issue_id, detail)
+        effect, issue_id, detail, difference, currency)
     SELECT args.tenant_id, args.reconciliation_id, args.kind, args.subject_kind, args.subject_id, args.particular,
         CASE WHEN args.issue_kind = '' THEN args.effect WHEN EXISTS (SELECT FROM opened) THEN 'opened' ELSE 'known' END,
-        args.issue_id, args.detail
+        args.issue_id, args.detail, args.difference, args.currency
     FROM args
     ON CONFLICT DO NOTHING
     RETURNING effect

@@ -28,6 +28,9 @@ type Finding struct {
 	IssueID string    `json:"issueId,omitempty"`
 	Detail  string    `json:"detail"`
 	FoundAt time.Time `json:"foundAt"`
+	// Difference is what it makes up of a difference between a settlement file's sums and ours, in the smallest unit of Currency.
+	Difference int64  `json:"difference,omitempty"`
+	Currency   string `json:"currency,omitempty"`
 }
 
 // Reconcile makes one pass and waits for its end; one that ctx ends goes on by itself. What it found is read with Findings.
@@ -100,6 +103,7 @@ func (c *Client) Findings(ctx context.Context, tenant, id string, found func(Fin
 			if err := found(Finding{
 				Kind: row.Kind, SubjectKind: row.SubjectKind, SubjectID: row.SubjectID, Particular: row.Particular,
 				Effect: contract.FindingEffect(row.Effect), IssueID: row.IssueID, Detail: row.Detail, FoundAt: row.FoundAt.UTC(),
+				Difference: row.Difference, Currency: row.Currency,
 			}); err != nil {
 				return "", err
 			}
@@ -122,6 +126,9 @@ func (c *Client) ScheduleReconcile(ctx context.Context, every time.Duration, req
 	}
 	if every < time.Minute {
 		return contract.BadField("every", "must be at least 1m")
+	}
+	if request.Settlement != nil {
+		return contract.BadField("settlement", "has no place in a schedule: a file is taken in once")
 	}
 	if !request.Since.IsZero() || !request.Until.IsZero() {
 		return contract.BadField("since", "and until have no place in a schedule: its passes look back by their window")

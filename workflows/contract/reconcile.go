@@ -45,6 +45,8 @@ type ReconcileRequest struct {
 	Window Duration  `json:"window,omitempty"`
 	// Grace is how long a row must have been final before a run that is still open is ended. 0: ten minutes.
 	Grace Duration `json:"grace,omitempty"`
+	// Settlement is the stored file that the part settlement is about. With one, that part is made beside those that are named.
+	Settlement *SettlementKey `json:"settlement,omitempty"`
 }
 
 // Defaults of a pass.
@@ -55,7 +57,10 @@ const (
 
 // WithDefaults returns the request with what is not given filled in.
 func (r ReconcileRequest) WithDefaults() ReconcileRequest {
-	if len(r.Parts) == 0 {
+	switch {
+	case r.Settlement != nil && !slices.Contains(r.Parts, ReconcileSettlement):
+		r.Parts = append(slices.Clone(r.Parts), ReconcileSettlement)
+	case len(r.Parts) == 0:
 		r.Parts = ReconcileParts()
 	}
 	if r.Window == 0 {
@@ -72,9 +77,14 @@ func (r ReconcileRequest) Check() error {
 	var p problems
 	checkID(&p, "tenant", &r.Tenant)
 	for _, part := range r.Parts {
-		if !slices.Contains(ReconcileParts(), part) {
+		if part == ReconcileSettlement && r.Settlement == nil {
+			p.add("settlement", "is missing: the part settlement needs a channel's file")
+		} else if part != ReconcileSettlement && !slices.Contains(ReconcileParts(), part) {
 			p.add("parts", fmt.Sprintf("has %q: a part is one of %s", clip(string(part), 40), ReconcilePartsInWords()))
 		}
+	}
+	if r.Settlement != nil {
+		r.Settlement.check(&p)
 	}
 	if r.Window < 0 || r.Window.Std() > MaxDuration {
 		p.add("window", "must be above 0 and at most ten years")
@@ -168,6 +178,8 @@ type ReconcileCompared struct {
 	Unassigned int64 `json:"unassigned,omitempty"`
 	// Problem says why the part could not be finished, empty where it was.
 	Problem string `json:"problem,omitempty"`
+	// Settlement is how the file stands, of the part settlement alone.
+	Settlement *SettlementReport `json:"settlement,omitempty"`
 }
 
 // ReconcileFound counts findings of a kind and effect.

@@ -22,7 +22,7 @@ func (s *Simulator) Settlement() []byte {
 	w := csv.NewWriter(&file)
 	write := func(fields ...string) { _ = w.Write(fields) } // a buffer takes everything
 	write("id", "type", "source", "amount", "fee", "net", "currency", "created", "description",
-		"refund_metadata["+NumberField+"]")
+		"refund_metadata["+NumberField+"]", "payment_intent_id")
 	for _, m := range rows {
 		source, number, description := m.payment.Charge, "", "Payment "+m.payment.Intent
 		if m.refund != nil {
@@ -34,7 +34,7 @@ func (s *Simulator) Settlement() []byte {
 		}
 		digits := exponent(m.payment.Currency)
 		write(m.id, m.kind, source, contract.Decimal(m.amount, digits), contract.Decimal(m.fee, digits), contract.Decimal(m.amount-m.fee, digits),
-			m.payment.Currency, m.at.Format(time.DateTime), strings.TrimSpace(description), number)
+			m.payment.Currency, m.at.Format(time.DateTime), strings.TrimSpace(description), number, m.payment.Intent)
 	}
 	w.Flush()
 	return file.Bytes()

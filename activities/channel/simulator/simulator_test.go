@@ -345,16 +345,16 @@ func TestSettlement(t *testing.T) {
 	}
 	s.Advance(10 * 24 * time.Hour)
 	lines := strings.Split(strings.TrimSpace(get(t, s, "/simulator/settlement").raw), "\n")
-	assert.Equal(t, "id,type,source,amount,fee,net,currency,created,description,refund_metadata[reclaim_refund]", lines[0])
+	assert.Equal(t, "id,type,source,amount,fee,net,currency,created,description,refund_metadata[reclaim_refund],payment_intent_id", lines[0])
 	for i, want := range []string{
-		"payment,ch_1,100.00,1.75,98.25,eur,TIME,Payment pi_1,",
-		"payment,ch_jpy,500,0,500,jpy,TIME,Payment,",
-		"refund," + ids["rf1"] + ",-0.05,0.00,-0.05,eur,TIME,REFUND FOR CHARGE,rf1",
-		"refund," + ids["rf2"] + ",-0.05,0.00,-0.05,eur,TIME,REFUND FOR CHARGE,rf2",
-		"refund_failure," + ids["rf1"] + ",0.05,0.00,0.05,eur,TIME,REFUND FAILURE,rf1",
+		"payment,ch_1,100.00,1.75,98.25,eur,TIME,Payment pi_1,,pi_1",
+		"payment,ch_jpy,500,0,500,jpy,TIME,Payment,,",
+		"refund," + ids["rf1"] + ",-0.05,0.00,-0.05,eur,TIME,REFUND FOR CHARGE,rf1,pi_1",
+		"refund," + ids["rf2"] + ",-0.05,0.00,-0.05,eur,TIME,REFUND FOR CHARGE,rf2,pi_1",
+		"refund_failure," + ids["rf1"] + ",0.05,0.00,0.05,eur,TIME,REFUND FAILURE,rf1,pi_1",
 	} {
 		fields := strings.Split(lines[i+1], ",")
-		require.Len(t, fields, 10)
+		require.Len(t, fields, 11)
 		_, err := time.Parse(time.DateTime, fields[7])
 		assert.NoError(t, err)
 		fields[7] = "TIME"

@@ -1,6 +1,8 @@
 package stripe
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -30,6 +32,7 @@ var columnNames = map[string][]string{
 	"number":            {"refund_metadata[" + metadataNumber + "]", metadataNumber + " (metadata)"},
 	"payment":           {"refund_metadata[" + metadataPayment + "]", metadataPayment + " (metadata)"},
 	"intent":            {"payment_intent_id"},
+	"charge":            {"charge_id"},
 	"customer_amount":   {"customer_facing_amount"},
 	"customer_currency": {"customer_facing_currency"},
 }
@@ -45,20 +48,41 @@ var settlementKinds = map[string]string{
 	"refund_failure": "refund_failure",
 }
 
+// ordinaryKinds are Stripe's other words for what moves money in the usual course, as reporting categories and as types of balance
+// transactions: payouts, fees, adjustments, disputes, and movements between accounts.
+var ordinaryKinds = wordsOf(`
+	payout payout_cancel payout_failure payout_reversal payout_minimum_balance_hold payout_minimum_balance_release
+	fee stripe_fee stripe_fx_fee tax tax_fee network_cost
+	adjustment other_adjustment dispute dispute_reversal charge_failure payment_failure_refund payment_reversal
+	partial_capture_reversal
+	advance advance_funding anticipation_repayment contribution topup topup_reversal
+	transfer transfer_cancel transfer_failure transfer_refund transfer_reversal
+	application_fee application_fee_refund platform_earning platform_earning_refund
+	connect_collection_transfer connect_reserved_funds reserve_transaction reserved_funds risk_reserved_funds`)
+
+func wordsOf(text string) map[string]bool {
+	words := map[string]bool{}
+	for word := range strings.FieldsSeq(text) {
+		words[word] = true
+	}
+	return words
+}
+
 // Settlement reads a CSV file with a heading: balance_transaction_id or id, reporting_category or type, source_id or source
 // (the refund's id), gross or amount, fee, net, currency, created_utc or created, description and, where the report was
-// asked for it, refund_metadata[reclaim_refund], the refund's number, and refund_metadata[reclaim_payment]. Amounts are
-// decimal numbers in the currency's major unit with a point.
+// asked for it, refund_metadata[reclaim_refund], the refund's number, refund_metadata[reclaim_payment], payment_intent_id and
+// charge_id. Amounts are decimal numbers in the currency's major unit with a point.
 //
 // Evidence.Amount has no sign: Kind says which way the money went, and so does the sign of Net. It is in the customer's
 // currency where the file gives customer_facing_amount; Fee and Net are always in the balance's. A refund line says
 // OutcomeSucceeded, a refund_failure OutcomeFailed, and others nothing of a refund. Code is Stripe's word for the kind.
 //
 // A line that cannot be read yields its number and an error; one where gross - fee is not net yields everything in it, and an
-// error. Without a usable heading there is one error and nothing else.
+// error. Without a usable heading there is one error, of line 1, and nothing else; an error of line 0 ends the reading.
 func (c *Channel) Settlement(file io.Reader) iter.Seq2[channel.SettlementLine, error] {
 	return func(yield func(channel.SettlementLine, error) bool) {
-		reader := csv.NewReader(file)
+		records := &recorder{from: file}
+		reader := csv.NewReader(records)
 		reader.FieldsPerRecord = -1
 		heading, err := reader.Read()
 		if err != nil {
@@ -70,11 +94,13 @@ func (c *Channel) Settlement(file io.Reader) iter.Seq2[channel.SettlementLine, e
 			yield(channel.SettlementLine{Line: 1}, err)
 			return
 		}
+		records.take(reader.InputOffset())
 		for {
 			fields, err := reader.Read()
 			if errors.Is(err, io.EOF) {
 				return
 			}
+			raw := records.take(reader.InputOffset())
 			var line channel.SettlementLine
 			broken, syntax := errors.AsType[*csv.ParseError](err)
 			switch {
@@ -84,11 +110,45 @@ func (c *Channel) Settlement(file io.Reader) iter.Seq2[channel.SettlementLine, e
 			case syntax:
 				line.Line = broken.StartLine
 			}
+			if line.Line > 0 {
+				line.Raw = raw
+			}
 			if !yield(line, err) || err != nil && line.Line == 0 {
 				return
 			}
 		}
 	}
+}
+
+// maxRecord bounds one line of the file, and so what is kept of it: a quote that is left open reaches to the file's end.
+const maxRecord = 1 << 20
+
+var errLongRecord = fmt.Errorf("there is a line of more than %d bytes: a quote may have been left open", maxRecord)
+
+// recorder keeps what was read and not yet taken.
+type recorder struct {
+	from io.Reader
+	kept []byte
+	// at is how far into the file kept begins.
+	at int64
+}
+
+// Read hands on what it reads, unless more is kept than a line may have.
+func (r *recorder) Read(p []byte) (int, error) {
+	if len(r.kept) > maxRecord {
+		return 0, errLongRecord
+	}
+	n, err := r.from.Read(p)
+	r.kept = append(r.kept, p[:n]...)
+	return n, err
+}
+
+// take returns what is kept up to that point of the file, without the line ends around it.
+func (r *recorder) take(until int64) string {
+	n := until - r.at
+	record := string(bytes.Trim(r.kept[:n], "\r\n"))
+	r.kept, r.at = r.kept[n:], until
+	return record
 }
 
 func findColumns(heading []string) (map[string]int, error) {
@@ -170,14 +230,20 @@ func (c *Channel) settled(r row, at int) (channel.SettlementLine, error) {
 	case "payment":
 		e.Payment = r.field("source")
 		if intent := r.field("intent"); intent != "" {
-			e.Payment = intent
+			e.Payment, e.PaymentAlias = intent, e.Payment
 		}
-	case "refund":
+	case "refund", "refund_failure":
 		e.Outcome, e.Reference, e.Payment = channel.OutcomeSucceeded, r.field("source"), r.field("payment")
-	case "refund_failure":
-		e.Outcome, e.Reference, e.Payment = channel.OutcomeFailed, r.field("source"), r.field("payment")
+		if kind == "refund_failure" {
+			e.Outcome = channel.OutcomeFailed
+		}
+		// The payment by which it was asked for is the refund's; what the report calls it may be its other name.
+		e.PaymentAlias = cmp.Or(r.field("intent"), r.field("charge"))
+	default:
+		line.Ordinary = ordinaryKinds[kind]
 	}
-	line.Evidence, line.Kind, line.Fee, line.Net = e, kind, fee, net
+	line.Evidence, line.Transaction, line.Kind = e, contract.Clip(r.field("id"), 200), kind
+	line.Gross, line.Fee, line.Net, line.Settled = gross, fee, net, currency
 	if gross-fee != net {
 		return line, fmt.Errorf("line %d: gross %d - fee %d is not net %d (in the smallest unit of %s)",
 			at, gross, fee, net, currency)
@@ -185,8 +251,8 @@ func (c *Channel) settled(r row, at int) (channel.SettlementLine, error) {
 	return line, nil
 }
 
-// maxSettled keeps the difference of two amounts within int64.
-const maxSettled = 1 << 62
+// maxSettled keeps the differences of three amounts within int64.
+const maxSettled = 1 << 60
 
 // parseMajor reads a decimal number of the currency's major unit exactly, in the smallest unit.
 func parseMajor(text, currency string) (int64, error) {
