@@ -128,7 +128,7 @@ crash: prepare ## cross every story with every crash and print the table (docs/p
 
 .PHONY: soak
 soak: prepare ## thousands of jobs and refunds under random faults (SEED=n JOBS=5000 REFUNDS=1000; docs/proof.md; up to a quarter of an hour)
-	@cd worker/faults && RECLAIM_CRASH=1 SEED=$(SEED) JOBS=$(JOBS) REFUNDS=$(REFUNDS) go test -count=1 -timeout 25m -run 'TestSoak|TestTheShiftedClock'
+	@cd worker/faults && RECLAIM_CRASH=1 SEED=$(SEED) JOBS=$(JOBS) REFUNDS=$(REFUNDS) go test -count=1 -timeout 35m -run 'TestSoak|TestTheShiftedClock'
 
 .PHONY: model
 model: install-for-tests ## let spin try every behaviour of the models of jobs and refunds (docs/model.md)

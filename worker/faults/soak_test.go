@@ -34,7 +34,7 @@ import (
 
 const (
 	// soakBound is how long a soak may take in all.
-	soakBound = 12 * time.Minute
+	soakBound = 20 * time.Minute
 	// soakOpen is how many jobs may be open before the next is begun: more would only wait for the servers.
 	soakOpen = 250
 	// soakAsking is how many ask at once.

@@ -26,6 +26,7 @@ import (
 	"github.com/reclaimhq/reclaim/schema/schematest"
 	"github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/worker/localstack"
+	"github.com/reclaimhq/reclaim/worker/runs"
 	"github.com/reclaimhq/reclaim/workflows"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -251,7 +252,10 @@ func (s *server) decide(t *testing.T, channels channel.Set) {
 	t.Helper()
 	decider := worker.New(s.temporal, contract.TaskQueue, worker.Options{Identity: "recorder"})
 	workflows.Register(decider)
-	workflows.RegisterActivities(decider, activities.NewJobs(s.store), activities.NewRefunds(s.store, channels))
+	refunds := activities.NewRefunds(s.store, channels)
+	workflows.RegisterActivities(decider, activities.NewJobs(s.store), refunds)
+	workflows.RegisterReconciler(decider, activities.NewReconciler(s.store, channels, refunds, runs.New(s.client, s.temporal, ""),
+		runs.Ledger{Client: s.client}, func(string, contract.FindingEffect) {}))
 	require.NoError(t, decider.Start())
 	t.Cleanup(decider.Stop)
 }
