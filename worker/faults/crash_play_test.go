@@ -46,7 +46,7 @@ func startPair(t *testing.T, worlds int, persistent bool) *pair {
 	p.postgres, err = localstack.StartPostgres(ctx, localstack.PostgresOptions{MaxConnections: 1000})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.postgres.Close()) })
-	p.temporal, err = startTemporal(ctx, localstack.TemporalOptions{Persistent: persistent})
+	p.temporal, err = startTemporal(ctx, localstack.TemporalOptions{Persistent: persistent, Unsynced: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.temporal.Close()) })
 	stop, err := p.studio.startPerformer(p.temporal.Address(), p.queue)

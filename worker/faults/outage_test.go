@@ -153,7 +153,7 @@ func temporalKilled(t *testing.T) {
 	w := sharedWorld(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	temporal, err := startTemporal(ctx, localstack.TemporalOptions{Persistent: true})
+	temporal, err := startTemporal(ctx, localstack.TemporalOptions{Persistent: true, Unsynced: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, temporal.Close()) })
 	own := newWorld(t, temporal.Address(), w.database, "temporal-outage")

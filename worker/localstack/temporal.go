@@ -45,6 +45,9 @@ type TemporalOptions struct {
 	Headless bool
 	// Persistent keeps workflows in a file in Dir; otherwise they end with the server.
 	Persistent bool
+	// Unsynced leaves it to the system when a Persistent server's file reaches the disk. A server that is killed loses nothing
+	// by it; a machine that loses power may lose it all.
+	Unsynced bool
 	// Namespace is made if it does not exist; empty means "default".
 	Namespace string
 	// SearchAttributes are the custom search attributes of the namespace, by name, each with its
@@ -273,6 +276,9 @@ func (t *Temporal) arguments() []string {
 	}
 	if t.options.Persistent {
 		arguments = append(arguments, "--db-filename", filepath.Join(t.place.path, "temporal.db"))
+		if t.options.Unsynced {
+			arguments = append(arguments, "--sqlite-pragma", "synchronous=0")
+		}
 	}
 	if t.options.Namespace != defaultNamespace {
 		arguments = append(arguments, "--namespace", t.options.Namespace)
