@@ -127,7 +127,7 @@ crash: prepare ## cross every story with every crash and print the table (docs/p
 	@cd worker/faults && RECLAIM_CRASH=1 go test -count=1 -timeout 45m -run TestCrashMatrix
 
 .PHONY: soak
-soak: prepare ## thousands of jobs and refunds under random faults (SEED=n JOBS=5000 REFUNDS=1000; docs/proof.md; up to a quarter of an hour)
+soak: prepare ## thousands of jobs and refunds under random faults (SEED=n JOBS=5000 REFUNDS=1000; docs/proof.md; ten to twenty minutes)
 	@cd worker/faults && RECLAIM_CRASH=1 SEED=$(SEED) JOBS=$(JOBS) REFUNDS=$(REFUNDS) go test -count=1 -timeout 35m -run 'TestSoak|TestTheShiftedClock'
 
 .PHONY: model

@@ -1,18 +1,22 @@
 package localstack
 
 import (
-	"bytes"
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/mod/semver"
 )
 
 const (
@@ -26,17 +30,27 @@ const (
 type tool struct {
 	file     string // its name on PATH and in the cache folder
 	what     string // its name in sentences
-	pkg      string // what `go install` is told
+	pkg      string // the package, at its release
+	raised   string // a dependency of it that is built at a newer release than it asks for; none where empty
 	takes    string // how long its build takes, in words
 	wanted   string // which releases will do, in words
 	elsewise string // how to come by it without Go
 	suits    func(version string) bool
 }
 
-// temporalTool is the newest release that `go install` accepts; it runs server 1.29.1.
+// sqliteModule is the dev server's database. Up to 1.50 a request that is canceled at the wrong moment interrupts its one
+// connection for good, so that every later request fails with "interrupted (9)" until the server is restarted, or loses the
+// connection, and with it all that the server had in memory (github.com/temporalio/temporal pull requests 9198 and 10427).
+const (
+	sqliteModule = "modernc.org/sqlite"
+	oldestSQLite = "v1.51.0"
+)
+
+// temporalTool is the newest release that can be built by its module's path; it runs server 1.29.1.
 var temporalTool = tool{
 	file: "temporal", what: "the Temporal dev server", pkg: "github.com/temporalio/cli/cmd/temporal@v1.5.1",
-	takes: "about three minutes", wanted: "server 1.29.0 or newer",
+	raised: sqliteModule + "@v1.62.0",
+	takes:  "about three minutes", wanted: "server 1.29.0 or newer and " + sqliteModule + " " + oldestSQLite + " or newer",
 	elsewise: "install the Temporal CLI (https://docs.temporal.io/cli)", suits: isRecentVersion,
 }
 
@@ -64,8 +78,9 @@ var oldestTemporal = [3]int{1, 29, 0}
 var devServerVersion = regexp.MustCompile(`Server (\d+)\.(\d+)\.(\d+)`)
 
 // EnsureTemporal gives the path of a `temporal` program whose development server is version 1.29.0
-// or newer: the one on PATH, else the one in the user's cache folder, which is built with the Go
-// toolchain the first time; that takes minutes, and progress (which may be nil) is told about it.
+// or newer, with a SQLite that survives canceled requests: the one on PATH, else the one in the user's
+// cache folder, which is built with the Go toolchain the first time; that takes minutes, and progress
+// (which may be nil) is told about it.
 //
 // Errors tell that the Go toolchain is missing, or quote what it said.
 func EnsureTemporal(ctx context.Context, progress func(string)) (binaryPath string, err error) {
@@ -125,7 +140,18 @@ func (t tool) isRight(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, versionAnswers)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, path, "--version").Output()
-	return err == nil && t.suits(string(output))
+	if err != nil || !t.suits(string(output)) {
+		return false
+	}
+	built, err := buildinfo.ReadFile(path)
+	return err != nil || !losesInterrupted(built.Deps) // a script that calls the program tells nothing
+}
+
+// losesInterrupted tells of a program by its modules whether its SQLite breaks by canceled requests.
+func losesInterrupted(modules []*debug.Module) bool {
+	return slices.ContainsFunc(modules, func(m *debug.Module) bool {
+		return m.Path == sqliteModule && semver.Compare(m.Version, oldestSQLite) < 0
+	})
 }
 
 // isRecentVersion reads a line like "temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)".
@@ -156,25 +182,37 @@ func (t tool) build(ctx context.Context, path string, progress func(string)) (er
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
-	var output bytes.Buffer
-	command := exec.CommandContext(ctx, "go", "install", t.pkg)
-	// A folder outside any module, and no flags or targets meant for the user's own builds.
-	command.Dir = folder
-	command.Env = append(cleanEnv("GOFLAGS=", "GOWORK=", "GOOS=", "GOARCH=", "GOBIN="), "GOBIN="+folder)
-	command.Stdout, command.Stderr = &output, &output
-	// The compilers that go runs must end with it.
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
-	if err := command.Start(); err != nil {
-		return fmt.Errorf("build %s: %w", t.what, err)
+	program := filepath.Join(folder, t.file)
+	if err := t.tellUntilDone(func() error { return t.compile(ctx, folder, program) }, progress); err != nil {
+		return fmt.Errorf("build %s of %s: %w", t.what, t.pkg, errors.Join(err, ctx.Err()))
 	}
-	if err := t.tellUntilDone(command.Wait, progress); err != nil {
-		return fmt.Errorf("build %s with `go install %s`: %w; it said:\n%s", t.what, t.pkg, errors.Join(err, ctx.Err()), output.Bytes())
-	}
-	// `go install` names the program after its folder.
-	folderName, _, _ := strings.Cut(filepath.Base(t.pkg), "@")
-	if err := os.Rename(filepath.Join(folder, folderName), path); err != nil {
+	if err := os.Rename(program, path); err != nil {
 		return fmt.Errorf("put %s in its place: %w", t.what, err)
+	}
+	return nil
+}
+
+// compile builds the program in the folder, in which it makes a module.
+func (t tool) compile(ctx context.Context, folder, program string) error {
+	if err := os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module tool\n"), 0o600); err != nil {
+		return err
+	}
+	path, _, _ := strings.Cut(t.pkg, "@")
+	get := []string{"get", t.pkg}
+	if t.raised != "" {
+		get = append(get, t.raised)
+	}
+	for _, arguments := range [][]string{get, {"build", "-o", program, path}} {
+		command := exec.CommandContext(ctx, "go", arguments...)
+		command.Dir = folder
+		// No flags or targets meant for the user's own builds.
+		command.Env = cleanEnv("GOFLAGS=", "GOWORK=", "GOOS=", "GOARCH=", "GOBIN=")
+		// The compilers that go runs must end with it.
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("`go %s`: %w; it said:\n%s", strings.Join(arguments, " "), err, output)
+		}
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -17,12 +19,13 @@ const (
 	recentTemporal = "#!/bin/sh\necho 'temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)'\n"
 	oldTemporal    = "#!/bin/sh\necho 'temporal version 1.0.0 (Server 1.24.2, UI 2.28.0)'\n"
 	failingGo      = "#!/bin/sh\necho 'dial tcp: no such host' >&2\nexit 1\n"
-	// It notes every build and takes long enough for two copies to meet.
+	// It notes what it is told and takes long enough for two copies to meet.
 	fakeGo = `#!/bin/sh
 echo "$@" >> "$BUILDS"
+[ "$1" = build ] || exit 0
 sleep 1
-printf '%s\n' '#!/bin/sh' "echo 'temporal version 0.0.0-DEV (Server 1.29.1, UI 2.42.1)'" > "$GOBIN/temporal"
-chmod +x "$GOBIN/temporal"
+printf '%s\n' '#!/bin/sh' "echo 'temporal version 0.0.0-DEV (Server 1.29.1, UI 2.42.1)'" > "$3"
+chmod +x "$3"
 `
 )
 
@@ -67,7 +70,9 @@ func TestEnsureTemporalBuildsOnce(t *testing.T) {
 	copies.Wait()
 	built, err := os.ReadFile(builds)
 	require.NoError(t, err)
-	assert.Equal(t, "install "+temporalTool.pkg+"\n", string(built))
+	assert.Regexp(t, `^get github.com/temporalio/cli/cmd/temporal@v1.5.1 modernc.org/sqlite@v[0-9.]+
+build -o \S+/unfinished-\d+/temporal github.com/temporalio/cli/cmd/temporal
+$`, string(built))
 	assert.Contains(t, strings.Join(told, "\n"), "building the Temporal dev server, first time only")
 	assert.Contains(t, strings.Join(told, "\n"), "waiting for another copy")
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(cached), "unfinished-*"))
@@ -125,12 +130,23 @@ func TestEnsureTemporalServerTakesTheContainersReleaseOnly(t *testing.T) {
 	builds := filepath.Join(t.TempDir(), "builds")
 	t.Setenv("BUILDS", builds)
 	install(t, filepath.Join(programs, "temporal-sql-tool"), answers("temporal-sql-tool", "1.32.0"))
-	install(t, filepath.Join(programs, "go"), "#!/bin/sh\necho \"$@\" > \"$BUILDS\"\n"+
-		"printf '#!/bin/sh\\necho temporal-sql-tool version "+TemporalServerVersion+"\\n' > \"$GOBIN/sql\"\nchmod +x \"$GOBIN/sql\"\n")
+	install(t, filepath.Join(programs, "go"), "#!/bin/sh\necho \"$@\" >> \"$BUILDS\"\n[ \"$1\" = build ] || exit 0\n"+
+		"printf '#!/bin/sh\\necho temporal-sql-tool version "+TemporalServerVersion+"\\n' > \"$3\"\nchmod +x \"$3\"\n")
 	_, sql, err = EnsureTemporalServer(testContext(t), nil)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(filepath.Dir(cached), "temporal-sql-tool"), sql)
 	built, err := os.ReadFile(builds)
 	require.NoError(t, err)
-	assert.Equal(t, "install go.temporal.io/server/cmd/tools/sql@v"+TemporalServerVersion+"\n", string(built))
+	assert.Regexp(t, `^get go.temporal.io/server/cmd/tools/sql@v`+regexp.QuoteMeta(TemporalServerVersion)+`
+build -o \S+/temporal-sql-tool go.temporal.io/server/cmd/tools/sql
+$`, string(built))
+}
+
+func TestAProgramWhoseSQLiteBreaksByCanceledRequestsWillNotDo(t *testing.T) {
+	for version, breaks := range map[string]bool{"v1.34.1": true, "v1.50.9": true, "v1.51.0": false, "v1.62.0": false} {
+		assert.Equal(t, breaks, losesInterrupted([]*debug.Module{
+			{Path: "modernc.org/libc", Version: "v1.0.0"}, {Path: "modernc.org/sqlite", Version: version},
+		}), version)
+	}
+	assert.False(t, losesInterrupted(nil))
 }
