@@ -207,3 +207,14 @@ func (p *plan) reversed() bool {
 }
 
 func (p *plan) mayEnd(state string) bool { return slices.Contains(p.ends, state) }
+
+// mute says that the channel answers no look-up for the refund.
+func (p *plan) mute() bool { return len(p.script.Lookup) > 0 && p.script.Lookup[0].Times < 0 }
+
+// orderID is the order whose payment is refunded.
+func (p *plan) orderID() string {
+	if p.job != nil {
+		return p.job.OrderID
+	}
+	return p.request.OrderID
+}

@@ -321,7 +321,7 @@ func (s *soak) decideRefund(refundID string, amount int64, turn int) {
 		// The channel has the number's refusal for ever.
 		d.Action, d.Amount, d.Evidence = contract.ActionRelease, amount, "refused, says the channel's support"
 	default:
-		s.simulator.Script(refundID, simulator.Script{})
+		s.endIncident(refundID)
 	}
 	d.Operator, d.Reason = "sue", "ticket 17"
 	err := s.keeps(func(ctx context.Context) error {
@@ -330,6 +330,17 @@ func (s *soak) decideRefund(refundID string, amount int64, turn int) {
 	})
 	if err == nil {
 		s.count("refunds decided: " + string(d.Action))
+	}
+}
+
+// endIncident has the channel answer again where it would not be asked for a refund at all. A refund that it has not
+// acknowledged is looked for among all of its payment, so that one that it will not be asked for hides the others.
+func (s *soak) endIncident(refundID string) {
+	order := s.column(s.ctx, fmt.Sprintf("SELECT order_id FROM reclaim.refunds WHERE tenant_id = $1 AND refund_id = '%s'", refundID))
+	for _, p := range s.plans {
+		if p.mute() && slices.Contains(order, p.orderID()) {
+			s.simulator.Script(p.refundID, simulator.Script{Webhooks: p.script.Webhooks})
+		}
 	}
 }
 
