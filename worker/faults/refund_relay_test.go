@@ -249,6 +249,7 @@ func TestTwoRelaysAtOnceStartEachRefundOnce(t *testing.T) {
 		}
 		assert.Positive(t, starts, id)
 		assert.LessOrEqual(t, starts, leases, id)
+		eventually(t, "its run is listed", func() bool { return len(s.runsOf(id)) > 0 })
 		assert.Len(t, s.runsOf(id), 1)
 	}
 	t.Logf("of %d refunds one relay started %d and the other %d", refunds, len(relays[0].starts), len(relays[1].starts))
