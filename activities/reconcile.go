@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/reclaimhq/reclaim/activities/channel"
 	"github.com/reclaimhq/reclaim/schema"
 	"github.com/reclaimhq/reclaim/schema/db"
 	"github.com/reclaimhq/reclaim/workflows/contract"
@@ -101,12 +103,23 @@ func given(at time.Time) *time.Time {
 	return &at
 }
 
+// EndedReconciliation is a pass at its end.
+type EndedReconciliation struct {
+	ReconciliationKey
+	// Unfinished says what could not be finished and why, a line for each part.
+	Unfinished []string `json:"unfinished,omitempty"`
+}
+
 // CloseReconciliation ends the pass and counts what it found.
-func (r *Reconciler) CloseReconciliation(ctx context.Context, key ReconciliationKey) ([]contract.ReconcileFound, error) {
-	if err := ownReconciliation(ctx, key.Tenant); err != nil {
+func (r *Reconciler) CloseReconciliation(ctx context.Context, ended EndedReconciliation) ([]contract.ReconcileFound, error) {
+	if err := ownReconciliation(ctx, ended.Tenant); err != nil {
 		return nil, err
 	}
-	err := r.store.CloseReconciliation(ctx, db.CloseReconciliationParams(key.params()))
+	key := ended.ReconciliationKey
+	err := r.store.CloseReconciliation(ctx, db.CloseReconciliationParams{
+		TenantID: key.Tenant, ReconciliationID: key.ReconciliationID,
+		Unfinished: contract.Clip(strings.Join(ended.Unfinished, "\n"), 20000),
+	})
 	if err != nil {
 		return nil, retry(ctx, schema.Classify("end the reconciliation", err))
 	}
@@ -212,4 +225,19 @@ func resume(ctx context.Context, progress any) {
 		// What another release wrote is begun anew: everything is recorded once.
 		_ = activity.GetHeartbeatDetails(ctx, progress)
 	}
+}
+
+// channel answers the tenant's channel of that name. What is not there now is not waited for: the next pass may find it.
+func (r *Reconciler) channel(name, tenant string) (channel.Channel, error) {
+	far, err := r.channels.Get(name, tenant)
+	if err != nil {
+		return nil, refusedPart(fmt.Errorf("%w; the worker has these for tenant %s: %s", err, tenant,
+			cmp.Or(strings.Join(r.channels.NamesFor(tenant), ", "), "none")))
+	}
+	return far, nil
+}
+
+// refusedPart ends a part of the pass that no repeat would finish.
+func refusedPart(err error) error {
+	return temporal.NewNonRetryableApplicationError(err.Error(), string(contract.CodeBadInput), err)
 }

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -81,6 +82,9 @@ func (c *comparison) findUnpaid(ctx context.Context) error {
 			found := finding{subjectKind: "order", subject: row.OrderID, detail: fmt.Sprintf(
 				"the order says that payment %s of %d %s came through %s", row.ChannelPaymentID, row.Paid, row.Currency, c.Channel)}
 			switch {
+			case row.OrderedBefore:
+				found.kind = contract.FindingPaymentOrderedTwice
+				found.detail += "; another order stands for the same payment already: " + cmp.Or(row.OrderedBy, "another tenant's")
 			case row.Reference == "":
 				found.kind, found.detail = contract.FindingPaymentMissingThere, found.detail+", which has never listed it"
 			case row.LineOutcome != string(channel.OutcomeSucceeded):

@@ -60,7 +60,7 @@ func (r *Reconciler) compare(ctx context.Context, q ListingRequest) (*comparison
 	if err := ownReconciliation(ctx, q.Tenant); err != nil {
 		return nil, err
 	}
-	far, err := r.channels.Get(q.Channel, q.Tenant)
+	far, err := r.channel(q.Channel, q.Tenant)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/reclaimhq/reclaim/activities/channel"
 	"github.com/reclaimhq/reclaim/schema"
@@ -35,7 +34,7 @@ func (r *Reconciler) ReadSettlement(ctx context.Context, q SettlementRequest) (i
 	if err := ownReconciliation(ctx, q.Tenant); err != nil {
 		return 0, err
 	}
-	far, err := r.channels.Get(q.File.Channel, q.Tenant)
+	far, err := r.channel(q.File.Channel, q.Tenant)
 	if err != nil {
 		return 0, err
 	}
@@ -93,16 +92,12 @@ func (r *Reconciler) settlementFile(ctx context.Context, q SettlementRequest) (d
 		TenantID: q.Tenant, Channel: q.File.Channel, FileHash: q.File.Hash,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return file, badSettlement(fmt.Errorf("tenant %s has stored no settlement file %s of %s", q.Tenant, q.File.Hash, q.File.Channel))
+		return file, refusedPart(fmt.Errorf("tenant %s has stored no settlement file %s of %s", q.Tenant, q.File.Hash, q.File.Channel))
 	}
 	if err != nil {
 		return file, retry(ctx, schema.Classify("find the settlement file", err))
 	}
 	return file, nil
-}
-
-func badSettlement(err error) error {
-	return temporal.NewNonRetryableApplicationError(err.Error(), string(contract.CodeBadInput), err)
 }
 
 // readable reads the file once to its end, so that nothing is kept of one that cannot be.
@@ -122,7 +117,7 @@ func settlementFault(ctx context.Context, text *storedText, line channel.Settlem
 	case text.err != nil:
 		return retry(ctx, text.err)
 	case problem != nil && line.Line < 2:
-		return badSettlement(fmt.Errorf("the file %s is no settlement file that the channel's adapter can read: %w. "+
+		return refusedPart(fmt.Errorf("the file %s is no settlement file that the channel's adapter can read: %w. "+
 			"Nothing of it was taken in: export it again as docs/settlement.md says", text.file.Name, problem))
 	}
 	return nil

@@ -239,7 +239,7 @@ func TestTheApplicationsRightsAreThese(t *testing.T) {
 		"outbox: attempts, delivered_at, last_error, next_attempt_at",
 		"api_keys: revoked_at",
 		"audit_positions: balance, seq",
-		"reconciliations: ended_at",
+		"reconciliations: ended_at, unfinished",
 		"channel_lines: amount, code, currency, made_at, number, outcome, payment, reconciliation_id, seen_at",
 		"audit_checkpoint: ledger_edits, ledger_file, ledger_pages, next_xid, taken_at, whole_at",
 	}, lines(t, admin, `SELECT table_name || ': ' || string_agg(column_name, ', ' ORDER BY column_name)

@@ -421,6 +421,7 @@ func rowCases() []rowCase {
 		{"reconciliations", "", nil},
 		{"reconciliations", "reconciliations_pkey", cells{"reconciliation_id": "'pass'"}},
 		{"reconciliations", "reconciliations_check", cells{"since": "now()"}},
+		{"reconciliations", "reconciliations_unfinished_check", cells{"unfinished": bytes(20001)}},
 
 		{"reconciliation_findings", "", nil},
 		{"reconciliation_findings", "reconciliation_findings_pkey", cells{"subject_id": "'job'"}},

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) issueCommand() *cobra.Command {
-	return group("issue", "List what a person has to look at, and close it", a.issueListCommand(), a.issueResolveCommand())
+	return group("issue", "List the issues and refunds that a person has to look at, and close issues", a.issueListCommand(), a.issueResolveCommand())
 }
 
 func (a *app) issueListCommand() *cobra.Command {
@@ -50,7 +50,7 @@ func (a *app) issueListCommand() *cobra.Command {
 // attentionTable writes all that a person has to look at.
 func attentionTable(w io.Writer, tenant string, issues []client.Issue, refunds []client.WaitingRefund) {
 	if len(issues)+len(refunds) == 0 {
-		line(w, "No issues")
+		line(w, "No issues (jobs that wait for a person are in the Web UI: ReclaimAttention = \"dead_letter\")")
 	}
 	for i, issue := range issues {
 		if i > 0 {

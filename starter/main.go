@@ -25,7 +25,15 @@ func main() {
 }
 
 // program is how the commands that are shown to people begin.
-const program = "go run ./starter"
+var program = calledAs(os.Args[0])
+
+// calledAs tells how this program was called. What go built for one run is gone after it.
+func calledAs(path string) string {
+	if strings.Contains(path, "go-build") || strings.HasSuffix(path, ".test") {
+		return "go run ./starter"
+	}
+	return path
+}
 
 // patience is how long a verb waits for its answer unless --timeout says otherwise.
 const patience = 30 * time.Second

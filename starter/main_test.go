@@ -439,3 +439,12 @@ func TestTheJobsFileAndTheFlagsAgree(t *testing.T) {
 	c.refused("BadInput", "job", "start", "-f", "-")
 	c.refused("BadInput", "job", "start", "-f", filepath.Join(t.TempDir(), "none.json"))
 }
+
+func TestCommandsAreShownAsTheProgramWasCalled(t *testing.T) {
+	for path, shown := range map[string]string{
+		"/tmp/go-build123/b001/exe/starter": "go run ./starter", "/tmp/x/starter.test": "go run ./starter",
+		"bin/starter": "bin/starter", "starter": "starter",
+	} {
+		assert.Equal(t, shown, calledAs(path))
+	}
+}

@@ -175,7 +175,7 @@ func (a *app) showReconciliation(
 	}
 	var findings []client.Finding
 	total := 0
-	id, err := c.Findings(ctx, tenant, id, func(f client.Finding) error {
+	pass, err := c.Findings(ctx, tenant, id, func(f client.Finding) error {
 		if total++; total <= shownFindings {
 			findings = append(findings, f)
 		}
@@ -185,7 +185,8 @@ func (a *app) showReconciliation(
 		return err
 	}
 	shown := reconciliation{
-		ReconciliationID: id, Tenant: tenant, Settlement: stored, Result: result, Findings: findings, More: max(total-shownFindings, 0),
+		ReconciliationID: pass.ID, Tenant: tenant, Settlement: stored, Result: result, Unfinished: pass.Unfinished, Findings: findings,
+		More: max(total-shownFindings, 0),
 	}
 	if problem := shown.problem(); problem != "" {
 		shown.Code, shown.Message, shown.Retry = codeFindings, problem, contract.RetrySameKey
@@ -208,7 +209,9 @@ type reconciliation struct {
 	Tenant           string                    `json:"tenant"`
 	Settlement       *client.StoredSettlement  `json:"settlement,omitempty"`
 	Result           *contract.ReconcileResult `json:"result,omitempty"`
-	Findings         []client.Finding          `json:"findings"`
+	// Unfinished says what could not be finished and why.
+	Unfinished []string         `json:"unfinished,omitempty"`
+	Findings   []client.Finding `json:"findings"`
 	// More is how many findings are not listed.
 	More int `json:"more,omitempty"`
 }
@@ -257,9 +260,17 @@ func reconciliationTable(w io.Writer, r reconciliation) {
 			}
 		}
 	}
+	if r.Result == nil {
+		for _, part := range r.Unfinished {
+			line(w, "NOT FINISHED", part)
+		}
+	}
 	verdict := "nothing is otherwise than it should be"
-	if len(r.Findings) > 0 {
+	switch {
+	case len(r.Findings) > 0:
 		verdict = counted(len(r.Findings)+r.More, "finding", "findings")
+	case len(r.Unfinished) > 0:
+		verdict = "nothing in what could be compared"
 	}
 	line(w, "Found", verdict)
 	if len(r.Findings) == 0 {

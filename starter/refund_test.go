@@ -119,7 +119,7 @@ func TestRefundVerbsWithoutTemporal(t *testing.T) {
 func TestIssueVerbs(t *testing.T) {
 	t.Parallel()
 	c := newTerminal(t)
-	assert.Equal(t, "No issues\n", c.ok("issue", "list"))
+	assert.Equal(t, "No issues (jobs that wait for a person are in the Web UI: ReclaimAttention = \"dead_letter\")\n", c.ok("issue", "list"))
 	c.sql(`INSERT INTO reclaim.issues (tenant_id, issue_id, kind, subject_kind, subject_id, evidence, opened_at)
 		VALUES ('acme', 'unknown_refund:re_1', 'unknown_refund', 'channel', 'sim', 'nobody asked for it', '2026-01-02T03:04:05Z'),
 			('globex', 'other', 'k', 'channel', 'sim', 'e', now())`)
@@ -165,7 +165,7 @@ func TestIssueListNamesTheRefundsThatWaitForAPerson(t *testing.T) {
 		_, refund := c.json(refundRequest("100", key)...)
 		ids[key] = refund["refundId"].(string)
 	}
-	assert.Equal(t, "No issues\n", c.ok("issue", "list"))
+	assert.Equal(t, "No issues (jobs that wait for a person are in the Web UI: ReclaimAttention = \"dead_letter\")\n", c.ok("issue", "list"))
 	c.sql(`UPDATE reclaim.refunds SET needs_review = true, updated_at = '2026-01-02T03:04:05Z', first_sent_at = created_at,
 			send_count = 1, look_until = created_at, state = 'unknown' WHERE refund_id = '` + ids["given up"] + `';
 		UPDATE reclaim.refunds SET needs_review = true, updated_at = '2026-01-02T03:04:06Z'

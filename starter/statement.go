@@ -122,7 +122,7 @@ func writeTable(ctx context.Context, s *client.Statement, out io.Writer) error {
 	case !s.Period.To.IsZero():
 		edge("Closing", s.Closing, s.Period.To, s.ClosingSeq)
 	default:
-		fmt.Fprintf(out, "Balance: %s, after %d entries\n", balance(s.Account), s.ClosingSeq)
+		fmt.Fprintf(out, "Balance: %s, after %s\n", balance(s.Account), counted(s.ClosingSeq, "entry", "entries"))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"strings"
 
 	"go.temporal.io/sdk/converter"
@@ -51,7 +52,13 @@ func Reconcile(ctx workflow.Context, input converter.RawValue) (*contract.Reconc
 			return nil, err
 		}
 	}
-	err = workflow.ExecuteActivity(readCall(ctx), reconciler.CloseReconciliation, r.key).Get(ctx, &r.result.Found)
+	ended := activities.EndedReconciliation{ReconciliationKey: r.key}
+	for _, compared := range r.result.Compared {
+		if compared.Problem != "" {
+			ended.Unfinished = append(ended.Unfinished, strings.TrimSpace(string(compared.Part)+" "+compared.Channel)+": "+compared.Problem)
+		}
+	}
+	err = workflow.ExecuteActivity(readCall(ctx), reconciler.CloseReconciliation, ended).Get(ctx, &r.result.Found)
 	if err != nil {
 		return nil, err
 	}
@@ -164,5 +171,9 @@ func (r *reconciliation) unfinished(err error) (problem string, _ error) {
 		return "", err
 	}
 	r.result.Finished = false
+	// What the activity said, without the names that Temporal wraps it in.
+	if said, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		return contract.Clip(said.Message(), contract.MaxReasonBytes), nil
+	}
 	return contract.Clip(err.Error(), contract.MaxReasonBytes), nil
 }

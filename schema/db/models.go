@@ -125,6 +125,7 @@ type ReclaimReconciliation struct {
 	Until            time.Time
 	StartedAt        time.Time
 	EndedAt          *time.Time
+	Unfinished       string
 }
 
 type ReclaimReconciliationFinding struct {

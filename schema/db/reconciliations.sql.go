@@ -11,17 +11,18 @@ import (
 )
 
 const closeReconciliation = `-- name: CloseReconciliation :exec
-UPDATE reclaim.reconciliations SET ended_at = clock_timestamp()
-WHERE tenant_id = $1 AND reconciliation_id = $2 AND ended_at IS NULL
+UPDATE reclaim.reconciliations SET ended_at = clock_timestamp(), unfinished = $1
+WHERE tenant_id = $2 AND reconciliation_id = $3 AND ended_at IS NULL
 `
 
 type CloseReconciliationParams struct {
+	Unfinished       string
 	TenantID         string
 	ReconciliationID string
 }
 
 func (q *Queries) CloseReconciliation(ctx context.Context, arg CloseReconciliationParams) error {
-	_, err := q.db.Exec(ctx, closeReconciliation, arg.TenantID, arg.ReconciliationID)
+	_, err := q.db.Exec(ctx, closeReconciliation, arg.Unfinished, arg.TenantID, arg.ReconciliationID)
 	return err
 }
 
@@ -150,7 +151,7 @@ func (q *Queries) FindIssue(ctx context.Context, arg FindIssueParams) (FindIssue
 }
 
 const getReconciliation = `-- name: GetReconciliation :one
-SELECT tenant_id, reconciliation_id, since, until, started_at, ended_at FROM reclaim.reconciliations WHERE tenant_id = $1 AND reconciliation_id = $2
+SELECT tenant_id, reconciliation_id, since, until, started_at, ended_at, unfinished FROM reclaim.reconciliations WHERE tenant_id = $1 AND reconciliation_id = $2
 `
 
 type GetReconciliationParams struct {
@@ -168,6 +169,7 @@ func (q *Queries) GetReconciliation(ctx context.Context, arg GetReconciliationPa
 		&i.Until,
 		&i.StartedAt,
 		&i.EndedAt,
+		&i.Unfinished,
 	)
 	return i, err
 }
@@ -449,7 +451,7 @@ func (q *Queries) HoldRefundLines(ctx context.Context, arg HoldRefundLinesParams
 }
 
 const latestReconciliation = `-- name: LatestReconciliation :one
-SELECT tenant_id, reconciliation_id, since, until, started_at, ended_at FROM reclaim.reconciliations WHERE tenant_id = $1 AND ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1
+SELECT tenant_id, reconciliation_id, since, until, started_at, ended_at, unfinished FROM reclaim.reconciliations WHERE tenant_id = $1 AND ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1
 `
 
 // A tenant's newest pass that has ended.
@@ -463,6 +465,7 @@ func (q *Queries) LatestReconciliation(ctx context.Context, tenantID string) (Re
 		&i.Until,
 		&i.StartedAt,
 		&i.EndedAt,
+		&i.Unfinished,
 	)
 	return i, err
 }
@@ -665,7 +668,8 @@ WITH args AS (
 SELECT orders.order_id, orders.channel_payment_id, orders.paid, orders.currency,
     coalesce(line.reference, '')::text AS reference, coalesce(line.amount, 0)::bigint AS line_amount,
     coalesce(line.currency, '')::text AS line_currency, coalesce(line.outcome, '')::text AS line_outcome,
-    coalesce(line.code, '')::text AS line_code
+    coalesce(line.code, '')::text AS line_code, (twin.order_id IS NOT NULL)::boolean AS ordered_before,
+    (CASE twin.tenant_id WHEN args.tenant_id THEN twin.order_id ELSE '' END)::text AS ordered_by
 FROM args JOIN reclaim.orders ON orders.tenant_id = args.tenant_id
 LEFT JOIN LATERAL (
     SELECT tenant_id, channel, kind, reference, number, payment, amount, currency, outcome, code, made_at, seen_at, reconciliation_id FROM reclaim.channel_lines
@@ -674,9 +678,18 @@ LEFT JOIN LATERAL (
     ORDER BY channel_lines.outcome = 'succeeded' DESC, channel_lines.amount = orders.paid DESC, channel_lines.made_at DESC
     LIMIT 1
 ) AS line ON true
+LEFT JOIN LATERAL (
+    SELECT earlier.tenant_id, earlier.order_id FROM reclaim.orders AS earlier
+    WHERE earlier.channel = args.channel
+        AND earlier.channel_payment_id IN (orders.channel_payment_id, nullif(line.payment, ''), nullif(line.reference, ''))
+        AND (earlier.created_at, earlier.tenant_id, earlier.order_id) < (orders.created_at, orders.tenant_id, orders.order_id)
+    ORDER BY earlier.created_at, earlier.tenant_id, earlier.order_id
+    LIMIT 1
+) AS twin ON true
 WHERE orders.channel = args.channel AND orders.order_id > args.after_order
     AND orders.created_at >= args.since AND orders.created_at < args.until
-    AND (line.reference IS NULL OR line.outcome <> 'succeeded' OR line.amount <> orders.paid OR line.currency <> orders.currency)
+    AND (line.reference IS NULL OR line.outcome <> 'succeeded' OR line.amount <> orders.paid OR line.currency <> orders.currency
+        OR twin.order_id IS NOT NULL)
 ORDER BY orders.order_id
 LIMIT $1
 `
@@ -700,10 +713,13 @@ type ListUnpaidOrdersRow struct {
 	LineCurrency     string
 	LineOutcome      string
 	LineCode         string
+	OrderedBefore    bool
+	OrderedBy        string
 }
 
 // One page of a tenant's orders through a channel that were added in the period, and that no payment which the channel ever
-// listed says to be paid as they have it; with the best line there is.
+// listed says to be paid as they have it, or whose payment an earlier order has under its other name or another tenant's; with
+// the best line there is.
 func (q *Queries) ListUnpaidOrders(ctx context.Context, arg ListUnpaidOrdersParams) ([]ListUnpaidOrdersRow, error) {
 	rows, err := q.db.Query(ctx, listUnpaidOrders,
 		arg.PageSize,
@@ -730,6 +746,8 @@ func (q *Queries) ListUnpaidOrders(ctx context.Context, arg ListUnpaidOrdersPara
 			&i.LineCurrency,
 			&i.LineOutcome,
 			&i.LineCode,
+			&i.OrderedBefore,
+			&i.OrderedBy,
 		); err != nil {
 			return nil, err
 		}

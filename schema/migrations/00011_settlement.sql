@@ -167,6 +167,11 @@ ALTER TABLE reclaim.reconciliation_findings
     ADD COLUMN IF NOT EXISTS difference bigint NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS currency text NOT NULL DEFAULT '' CHECK (octet_length(currency) <= 20);
 
+-- What of a pass could not be finished and why, a line for each part; empty where all was.
+ALTER TABLE reclaim.reconciliations
+    ADD COLUMN IF NOT EXISTS unfinished text NOT NULL DEFAULT '' CHECK (octet_length(unfinished) <= 20000);
+GRANT UPDATE (unfinished) ON reclaim.reconciliations TO reclaim_app;
+
 -- +goose StatementBegin
 DO $$
 DECLARE

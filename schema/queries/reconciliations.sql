@@ -26,7 +26,7 @@ WHERE tenant_id = @tenant_id AND reconciliation_id = @reconciliation_id
 LIMIT 1;
 
 -- name: CloseReconciliation :exec
-UPDATE reclaim.reconciliations SET ended_at = clock_timestamp()
+UPDATE reclaim.reconciliations SET ended_at = clock_timestamp(), unfinished = @unfinished
 WHERE tenant_id = @tenant_id AND reconciliation_id = @reconciliation_id AND ended_at IS NULL;
 
 -- name: GetReconciliation :one
@@ -233,7 +233,8 @@ ORDER BY reference;
 
 -- name: ListUnpaidOrders :many
 -- One page of a tenant's orders through a channel that were added in the period, and that no payment which the channel ever
--- listed says to be paid as they have it; with the best line there is.
+-- listed says to be paid as they have it, or whose payment an earlier order has under its other name or another tenant's; with
+-- the best line there is.
 WITH args AS (
     SELECT @tenant_id::text AS tenant_id, @channel::text AS channel,
         @since::timestamptz AS since, @until::timestamptz AS until, @after_order::text AS after_order
@@ -241,7 +242,8 @@ WITH args AS (
 SELECT orders.order_id, orders.channel_payment_id, orders.paid, orders.currency,
     coalesce(line.reference, '')::text AS reference, coalesce(line.amount, 0)::bigint AS line_amount,
     coalesce(line.currency, '')::text AS line_currency, coalesce(line.outcome, '')::text AS line_outcome,
-    coalesce(line.code, '')::text AS line_code
+    coalesce(line.code, '')::text AS line_code, (twin.order_id IS NOT NULL)::boolean AS ordered_before,
+    (CASE twin.tenant_id WHEN args.tenant_id THEN twin.order_id ELSE '' END)::text AS ordered_by
 FROM args JOIN reclaim.orders ON orders.tenant_id = args.tenant_id
 LEFT JOIN LATERAL (
     SELECT * FROM reclaim.channel_lines
@@ -250,9 +252,18 @@ LEFT JOIN LATERAL (
     ORDER BY channel_lines.outcome = 'succeeded' DESC, channel_lines.amount = orders.paid DESC, channel_lines.made_at DESC
     LIMIT 1
 ) AS line ON true
+LEFT JOIN LATERAL (
+    SELECT earlier.tenant_id, earlier.order_id FROM reclaim.orders AS earlier
+    WHERE earlier.channel = args.channel
+        AND earlier.channel_payment_id IN (orders.channel_payment_id, nullif(line.payment, ''), nullif(line.reference, ''))
+        AND (earlier.created_at, earlier.tenant_id, earlier.order_id) < (orders.created_at, orders.tenant_id, orders.order_id)
+    ORDER BY earlier.created_at, earlier.tenant_id, earlier.order_id
+    LIMIT 1
+) AS twin ON true
 WHERE orders.channel = args.channel AND orders.order_id > args.after_order
     AND orders.created_at >= args.since AND orders.created_at < args.until
-    AND (line.reference IS NULL OR line.outcome <> 'succeeded' OR line.amount <> orders.paid OR line.currency <> orders.currency)
+    AND (line.reference IS NULL OR line.outcome <> 'succeeded' OR line.amount <> orders.paid OR line.currency <> orders.currency
+        OR twin.order_id IS NOT NULL)
 ORDER BY orders.order_id
 LIMIT @page_size;
 

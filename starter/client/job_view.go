@@ -27,7 +27,7 @@ type Job struct {
 	// Attempts counts those that have ended.
 	Attempts int `json:"attempts"`
 	// Late is true where the job was delivered after its refund, which was then reclaimed.
-	Late bool `json:"late"`
+	Late bool `json:"late" doc:"Whether it was delivered after its refund, which was then taken back. A delivery after the promise that came before the refund is not late"`
 	// Output is the work's result, null where there is none.
 	Output json.RawMessage `json:"output"`
 	// Reason says why the job is as it is, LastError what the last attempt that failed said.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,6 +41,9 @@ func (c *Client) Reconcile(ctx context.Context, request contract.ReconcileReques
 	if err := request.Check(); err != nil {
 		return contract.ReconcileResult{}, err
 	}
+	if request.Since.After(time.Now()) {
+		return contract.ReconcileResult{}, contract.BadField("since", "lies in the future: it must be before until, which is now where it is not given")
+	}
 	tried := "reconcile tenant " + request.Tenant
 	run, err := c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: contract.ReconcileWorkflowID(request.Tenant), TaskQueue: c.taskQueue,
@@ -71,11 +75,18 @@ func reconcileSummary(request contract.ReconcileRequest) string {
 	return contract.Clip(fmt.Sprintf("reconcile %s, %s", request.Tenant, period), 200)
 }
 
+// Reconciliation is a pass whose findings were read.
+type Reconciliation struct {
+	ID string
+	// Unfinished says what could not be finished and why, a line for each part.
+	Unfinished []string
+}
+
 // Findings calls found for each finding of a pass, in the order of their kinds. An empty id means the tenant's newest pass that
-// has ended. It answers the id. An error of found ends it and is returned as it is. Errors: BadInput, NotFound, Unavailable.
-func (c *Client) Findings(ctx context.Context, tenant, id string, found func(Finding) error) (string, error) {
+// has ended. It answers the pass. An error of found ends it and is returned as it is. Errors: BadInput, NotFound, Unavailable.
+func (c *Client) Findings(ctx context.Context, tenant, id string, found func(Finding) error) (Reconciliation, error) {
 	if err := contract.CheckID("tenant", tenant); err != nil {
-		return "", err
+		return Reconciliation{}, err
 	}
 	var pass db.ReclaimReconciliation
 	var err error
@@ -85,17 +96,21 @@ func (c *Client) Findings(ctx context.Context, tenant, id string, found func(Fin
 		pass, err = c.store.GetReconciliation(ctx, db.GetReconciliationParams{TenantID: tenant, ReconciliationID: id})
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return "", contract.NewError(contract.CodeNotFound, contract.RetryNever,
-			"tenant "+tenant+" has no such reconciliation: make one with reconcile run", nil)
+		return Reconciliation{}, contract.NewError(contract.CodeNotFound, contract.RetryNever,
+			"tenant "+tenant+" has no such reconciliation: `starter reconcile` makes one", nil)
 	}
 	if err != nil {
-		return "", unavailable("read the reconciliation", err)
+		return Reconciliation{}, unavailable("read the reconciliation", err)
+	}
+	read := Reconciliation{ID: pass.ReconciliationID}
+	if pass.Unfinished != "" {
+		read.Unfinished = strings.Split(pass.Unfinished, "\n")
 	}
 	page := db.ListFindingsParams{TenantID: tenant, ReconciliationID: pass.ReconciliationID, PageSize: 500}
 	for {
 		rows, err := c.store.ListFindings(ctx, page)
 		if err != nil {
-			return "", unavailable("list the findings", err)
+			return Reconciliation{}, unavailable("list the findings", err)
 		}
 		for _, row := range rows {
 			page.AfterKind, page.AfterSubjectKind = row.Kind, row.SubjectKind
@@ -105,11 +120,11 @@ func (c *Client) Findings(ctx context.Context, tenant, id string, found func(Fin
 				Effect: contract.FindingEffect(row.Effect), IssueID: row.IssueID, Detail: row.Detail, FoundAt: row.FoundAt.UTC(),
 				Difference: row.Difference, Currency: row.Currency,
 			}); err != nil {
-				return "", err
+				return Reconciliation{}, err
 			}
 		}
 		if len(rows) < int(page.PageSize) {
-			return pass.ReconciliationID, nil
+			return read, nil
 		}
 	}
 }

@@ -245,12 +245,20 @@ func TestAReconciliationHoldsOrdersAgainstTheChannelsPayments(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
+	// The stage's own order has the payment by its intent.
+	_, err := s.client.AddOrder(s.ctx(), contract.Order{
+		Tenant: s.tenant, OrderID: "twice", Account: account, Channel: s.channel, Payment: "ch_" + strings.TrimPrefix(payment(order), "pi_"), Currency: currency,
+		Paid: paid, Credits: 10, Actor: "test", Key: "twice",
+	})
+	require.NoError(t, err)
 	parts := contract.ReconcilePayments
 	assert.Equal(t, []string{
 		"opened payment_amount_differs short", "opened payment_currency_differs foreign", "opened payment_missing_there absent",
+		"opened payment_ordered_twice twice",
 	}, s.reconcile(parts))
 	assert.Equal(t, []string{
 		"known payment_amount_differs short", "known payment_currency_differs foreign", "known payment_missing_there absent",
+		"known payment_ordered_twice twice",
 	}, s.reconcile(parts))
 	assert.Equal(t, 1, value[int](s.stage, `SELECT count(*) FROM reclaim.issues
 		WHERE tenant_id = 'unassigned' AND kind = 'payment_missing_here' AND subject_id = $1`, s.channel))

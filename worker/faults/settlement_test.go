@@ -98,6 +98,24 @@ func TestASettlementFileIsHeldAgainstRefundsAndOrders(t *testing.T) {
 		USING (tenant_id, file_no) WHERE tenant_id = $1 AND file_hash = $2`, s.tenant, stored.Key.Hash))
 }
 
+func TestASettlementOfAnUnknownChannelEndsAtOnceAndSaysSo(t *testing.T) {
+	s := newRefundStage(t, silent)
+	stored, err := s.client.StoreSettlement(s.ctx(), reclaim.SettlementFile{
+		Tenant: s.tenant, Channel: "nobody", Name: "settlement.csv", Actor: "test", Content: bytes.NewReader(s.settlementFile()),
+	})
+	require.NoError(t, err)
+	result, err := s.client.Reconcile(s.ctx(), contract.ReconcileRequest{Tenant: s.tenant, Settlement: &stored.Key})
+	require.NoError(t, err)
+	assert.False(t, result.Finished)
+	problem := `channel "nobody": this worker has no such channel; the worker has these for tenant ` + s.tenant + ": " + s.channel
+	require.Len(t, result.Compared, 1)
+	assert.Contains(t, result.Compared[0].Problem, problem)
+	pass, err := s.client.Findings(s.ctx(), s.tenant, "", func(reclaim.Finding) error { return nil })
+	require.NoError(t, err)
+	require.Len(t, pass.Unfinished, 1, "it is known afterwards too")
+	assert.Contains(t, pass.Unfinished[0], "settlement nobody: "+problem)
+}
+
 func sorted(words []string) []string {
 	slices.Sort(words)
 	return words

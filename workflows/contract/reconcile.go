@@ -159,6 +159,8 @@ const (
 	FindingStatusUnknown = "refund_status_unknown"
 	// FindingPaymentMissingHere: the channel took a payment for which there is no order.
 	FindingPaymentMissingHere = "payment_missing_here"
+	// FindingPaymentOrderedTwice: two orders stand for the same payment, by its two names or of two tenants.
+	FindingPaymentOrderedTwice = "payment_ordered_twice"
 	// FindingPaymentMissingThere: the channel does not know the payment of an order.
 	FindingPaymentMissingThere = "payment_missing_there"
 	// FindingPaymentAmountDiffers, FindingPaymentCurrencyDiffers and FindingPaymentNotPaid: an order says otherwise what was paid.
