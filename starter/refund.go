@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -192,9 +191,8 @@ func (a *app) refundResolveCommand() *cobra.Command {
 			if decision.Operator, err = a.needOperator(decision.Operator); err != nil {
 				return err
 			}
-			if approver := strings.TrimSpace(decision.Approver); approver != "" &&
-				(strings.EqualFold(approver, a.actor) || strings.EqualFold(approver, strings.TrimSpace(decision.Operator))) {
-				return contract.BadField("approver", "must be a second person, neither the operator nor the actor who sends the decision")
+			if err := decision.CheckApprover(a.actor, "the actor who sends the decision"); err != nil {
+				return err
 			}
 			decision.Action, decision.Amount = contract.RefundAction(action.value), money.value
 			if many.query != "" {

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -122,9 +121,8 @@ func (d *Door) refundRoutes(routes huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		if approver := strings.TrimSpace(decision.Approver); approver != "" &&
-			(strings.EqualFold(approver, key.Actor) || strings.EqualFold(approver, strings.TrimSpace(decision.Operator))) {
-			return nil, contract.BadField("approver", "must be a second person, neither the operator nor the actor of the API key")
+		if err := decision.CheckApprover(key.Actor, "the actor of the API key"); err != nil {
+			return nil, err
 		}
 		decision.Operator = operatorBy(key, decision.Operator)
 		answer, err := d.client.ResolveRefund(ctx, key.Tenant, input.Refund, decision)

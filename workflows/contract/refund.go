@@ -341,3 +341,13 @@ type RefundResult struct {
 	Credits    int64       `json:"credits"`
 	Reason     string      `json:"reason"`
 }
+
+// CheckApprover refuses an approver, if there is one, who is the operator or the sender, whom role names. The error has code
+// BadInput.
+func (r RefundResolution) CheckApprover(sender, role string) error {
+	approver := strings.TrimSpace(r.Approver)
+	if approver != "" && (strings.EqualFold(approver, sender) || strings.EqualFold(approver, strings.TrimSpace(r.Operator))) {
+		return BadField("approver", "must be a second person, neither the operator nor "+role)
+	}
+	return nil
+}
