@@ -97,6 +97,7 @@ func TestNoReconciliationServesAsWork(t *testing.T) {
 	for name, request := range map[string]any{
 		"OpenReconciliation":  contract.ReconcileRequest{Tenant: "victim"},
 		"ProveLedger":         key,
+		"ProveNewEntries":     activities.NewEntriesRequest{ReconciliationKey: key},
 		"TakeUpJobs":          key,
 		"TakeUpRefunds":       key,
 		"EndRuns":             activities.EndRunsRequest{ReconciliationKey: key},

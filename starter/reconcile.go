@@ -32,18 +32,22 @@ type passFlags struct {
 	since, until string
 	window       time.Duration
 	grace        time.Duration
+	wholeEvery   time.Duration
 }
 
-func (p *passFlags) add(command *cobra.Command) {
+func (p *passFlags) add(command *cobra.Command, wholeEvery time.Duration) {
 	flags := command.Flags()
 	flags.StringSliceVar(&p.parts, "part", nil, "compare only this, and the others that are named: "+contract.ReconcilePartsInWords())
 	flags.DurationVar(&p.window, "window", contract.ReconcileWindow.Std(), "how far back channels are asked for")
 	flags.DurationVar(&p.grace, "grace", contract.ReconcileGrace.Std(), "how long a row is final before a run still open is ended")
+	flags.DurationVar(&p.wholeEvery, "whole-every", wholeEvery,
+		"prove only what is new in the ledger, and all of it where the last whole audit is older than this (0: all of the tenant's)")
 }
 
 func (p *passFlags) request(tenant string) (contract.ReconcileRequest, error) {
 	request := contract.ReconcileRequest{
 		Tenant: tenant, Window: contract.Duration(p.window), Grace: contract.Duration(p.grace),
+		WholeEvery: contract.Duration(p.wholeEvery),
 	}
 	for _, part := range p.parts {
 		request.Parts = append(request.Parts, contract.ReconcilePart(part))
@@ -89,7 +93,7 @@ func (a *app) reconcileRunCommand() *cobra.Command {
 			return a.showReconciliation(ctx, c, tenant, result.ReconciliationID, &result, stored)
 		}),
 	}
-	flags.add(command)
+	flags.add(command, 0)
 	given.add(command)
 	command.Flags().StringVar(&flags.since, "since", "", "ask channels for what they made from WHEN on (default --window before --until)")
 	command.Flags().StringVar(&flags.until, "until", "", "and before WHEN (default now)")
@@ -160,7 +164,7 @@ func (a *app) reconcileScheduleCommand() *cobra.Command {
 			})
 		}),
 	}
-	flags.add(command)
+	flags.add(command, contract.ReconcileWholeEvery.Std())
 	command.Flags().DurationVar(&every, "every", 0, "how often: 1m or more")
 	command.Flags().BoolVar(&off, "off", false, "end the schedule")
 	return command
@@ -248,6 +252,9 @@ func reconciliationTable(w io.Writer, r reconciliation) {
 		line(w, "Period", clock(r.Result.Since)+" to "+clock(r.Result.Until))
 		for _, compared := range r.Result.Compared {
 			text := fmt.Sprintf("%d here, %d there", compared.Ours, compared.Theirs)
+			if compared.NewSince != nil {
+				text += ", what is new since " + clock(*compared.NewSince)
+			}
 			if compared.Unassigned > 0 {
 				text += fmt.Sprintf(", %d of no tenant (issue list --tenant %s)", compared.Unassigned, contract.UnassignedTenant)
 			}

@@ -84,7 +84,15 @@ func (r *reconciliation) compare(ctx workflow.Context, part contract.ReconcilePa
 
 func (r *reconciliation) proveLedger(ctx workflow.Context) error {
 	compared := contract.ReconcileCompared{Part: contract.ReconcileLedger}
-	err := workflow.ExecuteActivity(passCall(ctx, "the ledger's invariants"), reconciler.ProveLedger, r.key).Get(ctx, &compared.Ours)
+	var err error
+	if every := r.request.WholeEvery.Std(); every > 0 {
+		var proven activities.ProvenLedger
+		err = workflow.ExecuteActivity(passCall(ctx, "the ledger's invariants, what is new"), reconciler.ProveNewEntries,
+			activities.NewEntriesRequest{ReconciliationKey: r.key, WholeEveryUs: every.Microseconds()}).Get(ctx, &proven)
+		compared.Ours, compared.NewSince = proven.Entries, proven.NewSince
+	} else {
+		err = workflow.ExecuteActivity(passCall(ctx, "the ledger's invariants"), reconciler.ProveLedger, r.key).Get(ctx, &compared.Ours)
+	}
 	if compared.Problem, err = r.unfinished(err); err != nil {
 		return err
 	}

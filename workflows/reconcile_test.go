@@ -57,6 +57,10 @@ func (s *passStage) answer(failing ...string) {
 	s.OnActivity(reconciler.OpenReconciliation, mock.Anything, mock.Anything).Return(passPeriod, nil)
 	s.OnActivity(reconciler.ProveLedger, mock.Anything, mock.Anything).Return(
 		func(context.Context, activities.ReconciliationKey) (int64, error) { return 7, fails("ledger") })
+	s.OnActivity(reconciler.ProveNewEntries, mock.Anything, mock.Anything).Return(
+		func(_ context.Context, q activities.NewEntriesRequest) (activities.ProvenLedger, error) {
+			return activities.ProvenLedger{Entries: q.WholeEveryUs, NewSince: &passPeriod.Since}, fails("new entries")
+		})
 	s.OnActivity(reconciler.TakeUpJobs, mock.Anything, mock.Anything).Return(
 		func(context.Context, activities.ReconciliationKey) (activities.RunsProgress, error) {
 			return activities.RunsProgress{Ours: 3}, fails("jobs")
@@ -142,6 +146,25 @@ func TestAPassMakesOnlyThePartsThatAreNamed(t *testing.T) {
 	assert.Equal(t, []string{"payments of a", "payments of b"}, s.calls)
 }
 
+func TestAPassMayProveOnlyWhatIsNewInTheLedger(t *testing.T) {
+	for _, failing := range []string{"", "new entries"} {
+		s := newPassStage(t, contract.ReconcileLedger)
+		s.request.WholeEvery = contract.Duration(time.Hour)
+		s.answer(failing)
+		result, err := s.run()
+		require.NoError(t, err)
+		assert.Equal(t, []string{"new entries"}, s.calls)
+		compared := result.Compared[0]
+		if failing != "" {
+			assert.Contains(t, compared.Problem, "new entries is broken")
+			assert.False(t, result.Finished)
+			continue
+		}
+		assert.EqualValues(t, time.Hour.Microseconds(), compared.Ours)
+		assert.Equal(t, &passPeriod.Since, compared.NewSince)
+	}
+}
+
 func TestAPassThatIsCanceledEnds(t *testing.T) {
 	s := newPassStage(t)
 	s.answer()
@@ -154,6 +177,7 @@ func TestAPassIsRefusedBeforeAnythingIsDone(t *testing.T) {
 	for name, change := range map[string]func(*passStage){
 		"no tenant":      func(s *passStage) { s.request.Tenant = "" },
 		"unknown part":   func(s *passStage) { s.request.Parts = []contract.ReconcilePart{"stars"} },
+		"a whole audit in the past": func(s *passStage) { s.request.WholeEvery = -1 },
 		"no period":      func(s *passStage) { s.request.Since, s.request.Until = passPeriod.Until, passPeriod.Since },
 		"another tenant": func(s *passStage) { s.request.Tenant = "other" },
 		"a tenant with a longer name": func(s *passStage) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // longLedger has so much behind its checkpoint that what a test adds is little.
@@ -74,6 +75,27 @@ func TestAnAuditSinceTheCheckpointProvesWhatIsNew(t *testing.T) {
 	report, err := l.AuditSinceCheckpoint(l.ctx, time.Nanosecond)
 	require.NoError(t, err)
 	assert.True(t, report.Whole, "after the time that was named, all is proven again")
+}
+
+// Reconciliations prove a tenant's ledger whole, or with all others what is new.
+func TestALedgerIsProvenForATenant(t *testing.T) {
+	t.Parallel()
+	l := longLedger(t)
+	l.topUp("acme", "quiet-1", 1, "more")
+	l.topUp("beta", "apart", 1, "apart")
+	report, err := l.ProveLedger(l.ctx, "beta", 0)
+	require.NoError(t, err)
+	assert.True(t, report.Whole)
+	assert.Equal(t, "beta", report.Tenant)
+	assert.False(t, report.Checkpoint.Written, "a checkpoint covers all tenants")
+	report, err = l.ProveLedger(l.ctx, "beta", time.Hour)
+	require.NoError(t, err)
+	assert.False(t, report.Whole, report.Checkpoint.Doubt)
+	assert.EqualValues(t, 2, report.Entries, "those of all tenants")
+	assert.NotNil(t, report.Checkpoint.Since)
+	assert.True(t, report.Checkpoint.Written)
+	_, err = l.ProveLedger(l.ctx, "", time.Hour)
+	assert.Equal(t, contract.CodeBadInput, contract.CodeOf(err))
 }
 
 // A movement that was begun before an audit and committed after it is new to the next one.

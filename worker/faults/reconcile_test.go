@@ -278,6 +278,23 @@ func TestAReconciliationOpensAnIssueForEachBrokenRule(t *testing.T) {
 	assert.Empty(t, s.reconcile(contract.ReconcileLedger))
 }
 
+// What is proven is the ledger of all tenants then, and each tenant's passes open what is broken in its own.
+func TestAReconciliationOfWhatIsNewLeavesOtherTenantsTheirOwn(t *testing.T) {
+	damaged, other := newStage(t), newStage(t)
+	whatIsNew := func(s *stage) []string {
+		return s.reconcileAs(contract.ReconcileRequest{
+			Tenant: s.tenant, Parts: []contract.ReconcilePart{contract.ReconcileLedger}, WholeEvery: contract.ReconcileWholeEvery,
+		})
+	}
+	damaged.topUp(account, 5)
+	damaged.tamper(`UPDATE reclaim.accounts SET balance = balance + 7 WHERE tenant_id = $1`)
+	assert.Equal(t, []string{"opened account_balance " + account, "opened account_sum " + account}, whatIsNew(damaged))
+	assert.Empty(t, whatIsNew(other))
+	assert.Equal(t, []string{"known account_balance " + account, "known account_sum " + account}, whatIsNew(damaged))
+	damaged.tamper(`UPDATE reclaim.accounts SET balance = balance - 7 WHERE tenant_id = $1`)
+	assert.Empty(t, whatIsNew(damaged))
+}
+
 // tamper changes the tenant's rows past every guard.
 func (s *stage) tamper(statement string) {
 	s.t.Helper()

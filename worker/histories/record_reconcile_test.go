@@ -44,6 +44,15 @@ func TestRecordReconciliations(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, result.Finished, "%+v", result)
 	save(t, server.temporal, contract.ReconcileWorkflowID(tenant), "reconciliation")
+	// The second of these goes on from the checkpoint that the first has made.
+	for range 2 {
+		result, err = server.client.Reconcile(ctx, contract.ReconcileRequest{
+			Tenant: tenant, Parts: []contract.ReconcilePart{contract.ReconcileLedger}, WholeEvery: contract.ReconcileWholeEvery,
+		})
+		require.NoError(t, err)
+	}
+	require.NotNil(t, result.Compared[0].NewSince, "%+v", result)
+	save(t, server.temporal, contract.ReconcileWorkflowID(tenant), "reconciliation_of_what_is_new")
 	stored, err := server.client.StoreSettlement(ctx, client.SettlementFile{
 		Tenant: tenant, Channel: "simulated", Name: "recorded.csv", Actor: "recorder", Content: bytes.NewReader(far.Settlement()),
 	})

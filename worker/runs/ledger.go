@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"time"
 
 	"github.com/reclaimhq/reclaim/activities"
 	starter "github.com/reclaimhq/reclaim/starter/client"
@@ -12,19 +13,25 @@ type Ledger struct{ *starter.Client }
 
 var _ activities.Ledger = Ledger{}
 
-// Prove hands on what an audit of the tenant finds broken.
-func (l Ledger) Prove(ctx context.Context, tenant string, broken func(activities.LedgerBreak) error) (int64, error) {
-	report, err := l.Audit(ctx, tenant)
+// Prove hands on what an audit finds broken in the tenant's ledger.
+func (l Ledger) Prove(
+	ctx context.Context, tenant string, wholeEvery time.Duration, broken func(activities.LedgerBreak) error,
+) (activities.ProvenLedger, error) {
+	report, err := l.ProveLedger(ctx, tenant, wholeEvery)
+	proven := activities.ProvenLedger{Entries: report.Entries, NewSince: report.Checkpoint.Since}
 	if err != nil {
-		return 0, err
+		return proven, err
 	}
 	for _, b := range report.Breaks {
+		if b.Tenant != tenant {
+			continue
+		}
 		if err := broken(activities.LedgerBreak{
 			Rule: b.Check, Account: b.Account, JobID: b.JobID, OrderID: b.OrderID, RefundID: b.RefundID, Seq: b.Seq,
 			Expected: b.Expected, Found: b.Found,
 		}); err != nil {
-			return report.Entries, err
+			return proven, err
 		}
 	}
-	return report.Entries, nil
+	return proven, nil
 }

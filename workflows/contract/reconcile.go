@@ -45,6 +45,9 @@ type ReconcileRequest struct {
 	Window Duration  `json:"window,omitempty"`
 	// Grace is how long a row must have been final before a run that is still open is ended. 0: ten minutes.
 	Grace Duration `json:"grace,omitempty"`
+	// WholeEvery is after how long the ledger is proven as a whole again: before that the part ledger looks at what is new since
+	// the last sound audit of all tenants. 0: the tenant's whole ledger each time.
+	WholeEvery Duration `json:"wholeEvery,omitempty"`
 	// Settlement is the stored file that the part settlement is about. With one, that part is made beside those that are named.
 	Settlement *SettlementKey `json:"settlement,omitempty"`
 }
@@ -53,6 +56,8 @@ type ReconcileRequest struct {
 const (
 	ReconcileWindow = Duration(72 * time.Hour)
 	ReconcileGrace  = Duration(10 * time.Minute)
+	// ReconcileWholeEvery is the one of passes that a schedule makes.
+	ReconcileWholeEvery = Duration(24 * time.Hour)
 )
 
 // WithDefaults returns the request with what is not given filled in.
@@ -91,6 +96,9 @@ func (r ReconcileRequest) Check() error {
 	}
 	if r.Grace < 0 || r.Grace.Std() > MaxDuration {
 		p.add("grace", "must be above 0 and at most ten years")
+	}
+	if r.WholeEvery < 0 || r.WholeEvery.Std() > MaxDuration {
+		p.add("wholeEvery", "must be from 0 to ten years")
 	}
 	if !r.Since.IsZero() && !r.Until.IsZero() && !r.Since.Before(r.Until) {
 		p.add("since", "must be before until")
@@ -176,6 +184,8 @@ type ReconcileCompared struct {
 	// Ours and Theirs are how many rows (of the ledger: entries), and how many runs or lines of the channel, were looked at.
 	Ours   int64 `json:"ours"`
 	Theirs int64 `json:"theirs"`
+	// NewSince is set where only what is new in the ledger was proven, of all tenants: since the sound audit of that time.
+	NewSince *time.Time `json:"newSince,omitempty"`
 	// Unassigned is how many of the channel's lines belong to no tenant's order; their issues are the tenant "unassigned"'s.
 	Unassigned int64 `json:"unassigned,omitempty"`
 	// Problem says why the part could not be finished, empty where it was.
