@@ -1,14 +1,10 @@
 package faults_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +18,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/activities/channel/simulator"
 	"github.com/reclaimhq/reclaim/schema/schematest"
+	"github.com/reclaimhq/reclaim/starter/api"
 	"github.com/reclaimhq/reclaim/worker/localstack"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -105,14 +102,6 @@ type play struct {
 	asked atomic.Bool
 }
 
-// gateway is the HTTP door as a process.
-type gateway struct {
-	*child
-	proxy   *schematest.LossyProxy
-	address string
-	key     string
-}
-
 // newPlay sets the scene: all is up when it returns.
 func newPlay(t *testing.T, servers *pair) *play {
 	t.Helper()
@@ -157,19 +146,14 @@ func (p *play) killPerformer() {
 
 // openGateway opens the HTTP door in front of this playing.
 func (p *play) openGateway() {
-	p.door = &gateway{proxy: schematest.NewLossyProxy(p.t, p.database.Address), address: freeAddress(p.t), key: p.keyOf(p.tenant).Secret}
-	p.startGatewayProcess()
-}
-
-func (p *play) startGatewayProcess() {
-	p.door.child = p.startProgram(exec.Command(workerBinary(p.t), "gateway"), `"listening"`, p.door.proxy.URL(p.database.AppURL),
-		"RECLAIM_LISTEN="+p.door.address)
+	p.door = p.newGateway("test")
+	p.door.child = p.startGateway(p.door)
 }
 
 func (p *play) killGateway() {
 	p.door.kill()
 	p.struck.Add(1)
-	p.startGatewayProcess()
+	p.door.child = p.startGateway(p.door)
 }
 
 // strike lets something break beside the story. It is called off when the story has ended.
@@ -385,29 +369,11 @@ func (p *play) asks(path, key string, body any) {
 	text, err := json.Marshal(body)
 	require.NoError(p.t, err)
 	p.until("POST "+path+" is answered", func(ctx context.Context) (bool, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.door.address+path, bytes.NewReader(text))
-		if err != nil {
-			return false, err
+		err := p.door.post(ctx, path, key, text)
+		if _, refused := errors.AsType[*api.Problem](err); refused {
+			p.t.Fatalf("POST %s: %v", path, err)
 		}
-		request.Header = headers("Content-Type", "application/json", "Authorization", "Bearer "+p.door.key)
-		if key != "" {
-			request.Header.Set("Idempotency-Key", key)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false, err
-		}
-		defer func() { _ = response.Body.Close() }()
-		said, err := io.ReadAll(response.Body)
-		switch {
-		case err != nil:
-			return false, err
-		case response.StatusCode >= 500:
-			return false, errors.New(string(said))
-		case response.StatusCode >= 300:
-			p.t.Fatalf("POST %s: %d %s", path, response.StatusCode, said)
-		}
-		return true, nil
+		return err == nil, err
 	})
 }
 

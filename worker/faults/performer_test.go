@@ -128,10 +128,14 @@ func (s studio) probe(_ context.Context, meta contract.WorkMeta) (contract.Probe
 func (s studio) startPerformer(address, queue string) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := client.DialContext(ctx, client.Options{
-		HostPort: address, RPCTimeout: workRPCTimeout, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
-	})
-	if err != nil {
+	var c client.Client
+	// It may be started while the server is away.
+	if waitFor(ctx, func() bool {
+		c, err = client.DialContext(ctx, client.Options{
+			HostPort: address, RPCTimeout: workRPCTimeout, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		})
+		return err == nil
+	}); err != nil {
 		return nil, err
 	}
 	worker := sdkworker.New(c, queue, sdkworker.Options{

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/reclaimhq/reclaim/activities/channel/simulator"
 	"github.com/reclaimhq/reclaim/workflows/contract"
@@ -34,8 +37,9 @@ type plan struct {
 	script   simulator.Script
 	// ends are the states in which it may end.
 	ends []string
-	// doubled says that it is asked for twice at once.
-	doubled bool
+	// doubled says that it is asked for twice at once, and byDoor that it is asked for by HTTP, with the body.
+	doubled, byDoor bool
+	body            json.RawMessage
 	// later is what happens to it some time after it was asked for.
 	later  func(context.Context) error
 	after  time.Duration
@@ -47,6 +51,16 @@ func (p *plan) id() string {
 		return p.job.JobID
 	}
 	return p.refundID
+}
+
+// overHTTP is the body by which it is asked for.
+func (p *plan) overHTTP(t *testing.T) json.RawMessage {
+	if p.job != nil {
+		return body(t, *p.job)
+	}
+	text, err := json.Marshal(map[string]any{"orderId": p.request.OrderID, "amount": p.request.Amount, "reason": p.request.Reason})
+	require.NoError(t, err)
+	return text
 }
 
 // between gives a random length of time.

@@ -28,6 +28,7 @@ import (
 
 	"github.com/reclaimhq/reclaim/activities/channel/simulator"
 	"github.com/reclaimhq/reclaim/schema/schematest"
+	"github.com/reclaimhq/reclaim/starter/api"
 	reclaim "github.com/reclaimhq/reclaim/starter/client"
 	"github.com/reclaimhq/reclaim/workflows/contract"
 )
@@ -57,8 +58,11 @@ type soak struct {
 	refusedFor map[string]bool
 	workers    []*mortal
 	performers []*mortal
-	asked      atomic.Int64
-	open       atomic.Int64
+	// door is where some of them are asked for, and gateway what is behind it.
+	door    *gateway
+	gateway *mortal
+	asked   atomic.Int64
+	open    atomic.Int64
 	// afterwards is what happens to jobs some time after they were asked for.
 	afterwards sync.WaitGroup
 
@@ -169,10 +173,16 @@ func (s *soak) ask(p *plan) {
 	if p.refundID != "" {
 		s.simulator.Script(p.refundID, p.script)
 	}
+	if p.byDoor {
+		s.count("asked for by HTTP")
+	}
 	once := func() {
-		if err := s.keeps(func(ctx context.Context) (err error) {
-			if p.job == nil {
-				_, err = s.client.RequestRefund(ctx, *p.request)
+		if err := s.keeps(func(ctx context.Context) error {
+			switch {
+			case p.byDoor:
+				return s.knock(ctx, p)
+			case p.job == nil:
+				_, err := s.client.RequestRefund(ctx, *p.request)
 				return err
 			}
 			verdict, err := s.client.StartJob(ctx, *p.job)
@@ -204,6 +214,24 @@ func (s *soak) ask(p *plan) {
 	})
 }
 
+// knock asks for it by HTTP. A job whose charge takes longer than the door waits is accepted meanwhile.
+func (s *soak) knock(ctx context.Context, p *plan) error {
+	path, key := "/v1/jobs", ""
+	if p.job == nil {
+		path, key = "/v1/refunds", p.request.Key
+	}
+	err := s.door.post(ctx, path, key, p.body)
+	refused, isRefused := errors.AsType[*api.Problem](err)
+	switch {
+	case err == nil || isRefused && refused.Code == contract.CodeInsufficientCredits && p.ends == nil:
+		return nil
+	case isRefused:
+		return contract.NewError(refused.Code, refused.Retry, refused.Detail, nil)
+	default:
+		return err
+	}
+}
+
 // calamity is something that breaks once so many have been asked for.
 type calamity struct {
 	at   int64
@@ -228,6 +256,7 @@ func (s *soak) calamities() (all []calamity) {
 	}
 	add("workers killed", max(total/60, 8), killOne(s.workers))
 	add("work processes killed", max(total/200, 4), killOne(s.performers))
+	add("HTTP doors killed", max(total/200, 4), killOne([]*mortal{s.gateway}))
 	restart := func(kill func(), restart func(context.Context) error) func() func() {
 		return func() func() {
 			away := between(r, 500*time.Millisecond, 4*time.Second)
@@ -536,6 +565,12 @@ func TestSoak(t *testing.T) {
 		m.child = m.start()
 		s.performers = append(s.performers, m)
 	}
+	s.door = s.newGateway("soak")
+	s.door.proxy.LoseRandomly(rand.New(rand.NewPCG(seed, 1<<55)), 0.01, func(sql string) bool {
+		return slices.Contains(gatewayWrites, nameOf(sql))
+	})
+	s.gateway = &mortal{start: func() *child { return s.startGateway(s.door) }}
+	s.gateway.child = s.gateway.start()
 	s.takeNotices()
 	// The setting is no part of what is bounded: it builds two workers.
 	began := time.Now()
@@ -547,6 +582,9 @@ func TestSoak(t *testing.T) {
 	for _, n := range order {
 		p := s.plan(n, n < jobs)
 		s.plans = append(s.plans, p)
+		if p.byDoor = rand.New(rand.NewPCG(seed, 1<<35+uint64(n))).IntN(4) == 0; p.byDoor {
+			p.body = p.overHTTP(t)
+		}
 		for _, fault := range p.script.Create {
 			s.refusedFor[p.refundID] = s.refusedFor[p.refundID] || fault.Kind == simulator.FaultRefuse
 		}
@@ -597,6 +635,7 @@ func TestSoak(t *testing.T) {
 			s.jobs = append(s.jobs, p.job.JobID)
 		}
 	}
+	s.tally["replies lost"] = s.door.proxy.Lost()
 	for _, worker := range s.workers {
 		s.tally["replies lost"] += worker.proxy.Lost()
 	}
