@@ -289,6 +289,15 @@ func (t *Temporal) arguments() []string {
 	// The development server reads the search attributes anew from its database for every use, which its own source says
 	// is for tests of changing them and not for production. With its cache, a workflow that has some costs no more.
 	arguments = append(arguments, "--dynamic-config-value", "system.forceSearchAttributesCacheRefreshOnRead=false")
+	// One process has nothing to gain from four partitions of each task queue, and a task waits for seconds in one that none
+	// of a few pollers has come to.
+	arguments = append(arguments, "--dynamic-config-value", "matching.numTaskqueueReadPartitions=1",
+		"--dynamic-config-value", "matching.numTaskqueueWritePartitions=1")
+	// What a queue has done it forgets only then, and until then every new task costs a walk through it: at a hundred jobs a
+	// second thirty seconds of it were a third of the server's time.
+	for _, queue := range []string{"transfer", "timer", "visibility"} {
+		arguments = append(arguments, "--dynamic-config-value", `history.`+queue+`ProcessorUpdateAckInterval="1s"`)
+	}
 	for _, key := range slices.Sorted(maps.Keys(t.options.DynamicConfig)) {
 		arguments = append(arguments, "--dynamic-config-value", key+"="+t.options.DynamicConfig[key])
 	}
