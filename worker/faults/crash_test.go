@@ -50,7 +50,7 @@ const (
 )
 
 // rounds are how long after the beginning of a story a server is killed under it. down is how long it is away.
-var rounds = []time.Duration{500 * time.Millisecond, 1800 * time.Millisecond, 4 * time.Second}
+var rounds = []time.Duration{100 * time.Millisecond, 1800 * time.Millisecond, 4 * time.Second}
 
 const (
 	down = 3 * time.Second
