@@ -175,11 +175,11 @@ func TestAPassThatIsCanceledEnds(t *testing.T) {
 
 func TestAPassIsRefusedBeforeAnythingIsDone(t *testing.T) {
 	for name, change := range map[string]func(*passStage){
-		"no tenant":      func(s *passStage) { s.request.Tenant = "" },
-		"unknown part":   func(s *passStage) { s.request.Parts = []contract.ReconcilePart{"stars"} },
+		"no tenant":                 func(s *passStage) { s.request.Tenant = "" },
+		"unknown part":              func(s *passStage) { s.request.Parts = []contract.ReconcilePart{"stars"} },
 		"a whole audit in the past": func(s *passStage) { s.request.WholeEvery = -1 },
-		"no period":      func(s *passStage) { s.request.Since, s.request.Until = passPeriod.Until, passPeriod.Since },
-		"another tenant": func(s *passStage) { s.request.Tenant = "other" },
+		"no period":                 func(s *passStage) { s.request.Since, s.request.Until = passPeriod.Until, passPeriod.Since },
+		"another tenant":            func(s *passStage) { s.request.Tenant = "other" },
 		"a tenant with a longer name": func(s *passStage) {
 			s.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: contract.ReconcileWorkflowID("acme") + "2"})
 		},

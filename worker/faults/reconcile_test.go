@@ -280,7 +280,8 @@ func TestAReconciliationOpensAnIssueForEachBrokenRule(t *testing.T) {
 
 // What is proven is the ledger of all tenants then, and each tenant's passes open what is broken in its own.
 func TestAReconciliationOfWhatIsNewLeavesOtherTenantsTheirOwn(t *testing.T) {
-	damaged, other := newStage(t), newStage(t)
+	damaged := newStage(t)
+	other := damaged.stage(t, "")
 	whatIsNew := func(s *stage) []string {
 		return s.reconcileAs(contract.ReconcileRequest{
 			Tenant: s.tenant, Parts: []contract.ReconcilePart{contract.ReconcileLedger}, WholeEvery: contract.ReconcileWholeEvery,
