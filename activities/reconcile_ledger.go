@@ -10,8 +10,8 @@ import (
 // Ledger proves the ledger's invariants.
 type Ledger interface {
 	// Prove calls broken for each place in the tenant's ledger where one does not hold, or for a bounded number of them for each
-	// rule. With wholeEvery above 0 it proves what is new since the last sound audit of all tenants, and all of it where the last
-	// whole one is older than that or where anything is suspect.
+	// rule. With wholeEvery above 0 it proves what is new since the last sound audit of all tenants, and the tenant's whole ledger
+	// where the last whole audit is older than that or where anything is suspect.
 	Prove(ctx context.Context, tenant string, wholeEvery time.Duration, broken func(LedgerBreak) error) (ProvenLedger, error)
 }
 
@@ -21,6 +21,8 @@ type ProvenLedger struct {
 	Entries int64 `json:"entries"`
 	// NewSince is when the audit was taken that this one built on; nil where it built on none.
 	NewSince *time.Time `json:"newSince,omitempty"`
+	// Doubt says why the tenant's whole ledger was proven though only what is new was asked for.
+	Doubt string `json:"doubt,omitempty"`
 }
 
 // LedgerBreak is a place where an invariant does not hold. Rule is its name; Seq is 0 and the ids are empty where the break is
@@ -56,12 +58,12 @@ func (r *Reconciler) ProveLedger(ctx context.Context, key ReconciliationKey) (in
 // NewEntriesRequest asks to prove what is new in the ledger.
 type NewEntriesRequest struct {
 	ReconciliationKey
-	// WholeEvery is after how long all of it is proven again, in microseconds.
+	// WholeEveryUs is after how long all of it is proven again, in microseconds.
 	WholeEveryUs int64 `json:"wholeEveryUs"`
 }
 
 // ProveNewEntries does what ProveLedger does, in a time that depends on what is new since the last sound audit of all tenants.
-// What it finds in the ledger of another tenant is left to that one's passes.
+// Where something is suspect, it proves the tenant's whole ledger; another tenant's is left to that one's passes.
 func (r *Reconciler) ProveNewEntries(ctx context.Context, q NewEntriesRequest) (ProvenLedger, error) {
 	return r.proveLedger(ctx, q.ReconciliationKey, time.Duration(q.WholeEveryUs)*time.Microsecond)
 }

@@ -252,8 +252,11 @@ func reconciliationTable(w io.Writer, r reconciliation) {
 		line(w, "Period", clock(r.Result.Since)+" to "+clock(r.Result.Until))
 		for _, compared := range r.Result.Compared {
 			text := fmt.Sprintf("%d here, %d there", compared.Ours, compared.Theirs)
-			if compared.NewSince != nil {
-				text += ", what is new since " + clock(*compared.NewSince)
+			switch {
+			case compared.NewSince != nil:
+				text += ", what is new in all tenants since " + clock(*compared.NewSince)
+			case compared.Doubt != "":
+				text += ", the whole ledger: " + compared.Doubt
 			}
 			if compared.Unassigned > 0 {
 				text += fmt.Sprintf(", %d of no tenant (issue list --tenant %s)", compared.Unassigned, contract.UnassignedTenant)

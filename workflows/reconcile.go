@@ -89,7 +89,7 @@ func (r *reconciliation) proveLedger(ctx workflow.Context) error {
 		var proven activities.ProvenLedger
 		err = workflow.ExecuteActivity(passCall(ctx, "the ledger's invariants, what is new"), reconciler.ProveNewEntries,
 			activities.NewEntriesRequest{ReconciliationKey: r.key, WholeEveryUs: every.Microseconds()}).Get(ctx, &proven)
-		compared.Ours, compared.NewSince = proven.Entries, proven.NewSince
+		compared.Ours, compared.NewSince, compared.Doubt = proven.Entries, proven.NewSince, proven.Doubt
 	} else {
 		err = workflow.ExecuteActivity(passCall(ctx, "the ledger's invariants"), reconciler.ProveLedger, r.key).Get(ctx, &compared.Ours)
 	}

@@ -59,7 +59,7 @@ func (s *passStage) answer(failing ...string) {
 		func(context.Context, activities.ReconciliationKey) (int64, error) { return 7, fails("ledger") })
 	s.OnActivity(reconciler.ProveNewEntries, mock.Anything, mock.Anything).Return(
 		func(_ context.Context, q activities.NewEntriesRequest) (activities.ProvenLedger, error) {
-			return activities.ProvenLedger{Entries: q.WholeEveryUs, NewSince: &passPeriod.Since}, fails("new entries")
+			return activities.ProvenLedger{Entries: q.WholeEveryUs, NewSince: &passPeriod.Since, Doubt: "so"}, fails("new entries")
 		})
 	s.OnActivity(reconciler.TakeUpJobs, mock.Anything, mock.Anything).Return(
 		func(context.Context, activities.ReconciliationKey) (activities.RunsProgress, error) {
@@ -162,6 +162,7 @@ func TestAPassMayProveOnlyWhatIsNewInTheLedger(t *testing.T) {
 		}
 		assert.EqualValues(t, time.Hour.Microseconds(), compared.Ours)
 		assert.Equal(t, &passPeriod.Since, compared.NewSince)
+		assert.Equal(t, "so", compared.Doubt)
 	}
 }
 

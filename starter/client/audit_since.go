@@ -47,67 +47,73 @@ var coveredChecks = []AuditCheck{
 // says why, and names what the checkpoint covers and is no longer as it was.
 // Errors: Unavailable (Postgres did not answer).
 func (c *Client) AuditSinceCheckpoint(ctx context.Context, wholeEvery time.Duration) (AuditReport, error) {
-	report, err := c.proveSince(ctx, wholeEvery)
+	report, err := c.audit(ctx, "", func(r *AuditReport, ctx context.Context, q *db.Queries) error {
+		checkpoint, err := r.proveNew(ctx, q, wholeEvery)
+		switch {
+		case err != nil || r.Sound:
+			return err
+		case checkpoint == nil:
+			return r.prove(ctx, q)
+		default:
+			return r.proveCovered(ctx, q, *checkpoint)
+		}
+	})
 	if err == nil {
 		report.Runs = c.auditRuns(ctx, "")
 	}
 	return report, err
 }
 
-func (c *Client) proveSince(ctx context.Context, wholeEvery time.Duration) (AuditReport, error) {
-	return c.audit(ctx, "", func(r *AuditReport, ctx context.Context, q *db.Queries) error {
-		return r.proveSince(ctx, q, wholeEvery)
-	})
-}
-
-func (r *AuditReport) proveSince(ctx context.Context, q *db.Queries, wholeEvery time.Duration) error {
+// proveNew proves what is new since the checkpoint. Where that cannot be done, or something is suspect, the report is not sound
+// and says why; the checkpoint is nil where there is none that what is there could be compared with.
+func (r *AuditReport) proveNew(ctx context.Context, q *db.Queries, wholeEvery time.Duration) (*db.AuditCheckpointRow, error) {
 	checkpoint, err := q.AuditCheckpoint(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
 		r.Checkpoint.Doubt = "there is no checkpoint yet"
-		return r.prove(ctx, q)
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the checkpoint: %w", err)
+		return nil, fmt.Errorf("read the checkpoint: %w", err)
 	}
 	switch {
 	case checkpoint.LedgerFile != r.place.LedgerFile || checkpoint.NextXid > r.place.NextXid:
 		r.Checkpoint.Doubt = "the table of entries was written anew since the checkpoint"
-		return r.prove(ctx, q)
+		return nil, nil
 	case wholeEvery > 0 && r.TakenAt.Sub(checkpoint.WholeAt) >= wholeEvery:
 		r.Checkpoint.Doubt = "the last whole audit was " + checkpoint.WholeAt.UTC().Format(time.RFC3339)
-		return r.proveCovered(ctx, q, checkpoint)
+		return &checkpoint, nil
 	case checkpoint.LedgerEdits != r.place.LedgerEdits:
 		r.Checkpoint.Doubt = "entries were changed or deleted since the checkpoint"
-		return r.proveCovered(ctx, q, checkpoint)
+		return &checkpoint, nil
 	}
 	growth, err := q.AuditGrowth(ctx)
 	if err != nil {
-		return fmt.Errorf("count what is new: %w", err)
+		return nil, fmt.Errorf("count what is new: %w", err)
 	}
 	if growth.NewEntries > growth.Entries/newAtMost {
 		r.Checkpoint.Doubt = fmt.Sprintf("%d of %d entries are new", growth.NewEntries, growth.Entries)
-		return r.proveCovered(ctx, q, checkpoint)
+		return &checkpoint, nil
 	}
 	since, err := q.AuditSince(ctx, checkpoint.TakenAt.Add(-auditOverlap))
 	if err != nil {
-		return fmt.Errorf("prove what is new: %w", err)
+		return nil, fmt.Errorf("prove what is new: %w", err)
 	}
 	rewritten, err := q.CountRewritten(ctx, db.CountRewrittenParams{
 		NextXid: checkpoint.NextXid, FromPage: max(0, checkpoint.LedgerPages-auditPages),
 	})
 	if err != nil {
-		return fmt.Errorf("search for entries that were written again: %w", err)
+		return nil, fmt.Errorf("search for entries that were written again: %w", err)
 	}
 	if since.Suspects+rewritten > 0 {
 		r.Checkpoint.Doubt = "what is new does not fit to what was there"
-		return r.proveCovered(ctx, q, checkpoint)
+		return &checkpoint, nil
 	}
 	r.Accounts, r.Entries, r.Jobs, r.Operations = since.Accounts, since.Entries, since.Jobs, since.Operations
 	r.Orders, r.Refunds = since.Orders, since.Refunds
 	r.Sound, r.Checks = true, slices.Concat(auditChecks, coveredChecks)
 	taken := checkpoint.TakenAt.UTC()
 	r.Checkpoint.Since, r.wholeAt = &taken, checkpoint.WholeAt
-	return nil
+	return &checkpoint, nil
 }
 
 // proveCovered proves the whole ledger, and that what the checkpoint covers is as it was.

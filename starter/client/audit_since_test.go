@@ -94,6 +94,26 @@ func TestALedgerIsProvenForATenant(t *testing.T) {
 	assert.EqualValues(t, 2, report.Entries, "those of all tenants")
 	assert.NotNil(t, report.Checkpoint.Since)
 	assert.True(t, report.Checkpoint.Written)
+
+	ofBeta := func(wholeEvery time.Duration, doubt string) client.AuditReport {
+		report, err := l.ProveLedger(l.ctx, "beta", wholeEvery)
+		require.NoError(t, err)
+		assert.True(t, report.Whole)
+		assert.Equal(t, "beta", report.Tenant, "in doubt only its own is proven")
+		assert.EqualValues(t, 1, report.Entries)
+		assert.Contains(t, report.Checkpoint.Doubt, doubt)
+		return report
+	}
+	assert.True(t, ofBeta(time.Nanosecond, "the last whole audit was").Sound)
+	l.topUp("acme", "quiet-2", 1, "another")
+	l.tamper(`UPDATE reclaim.accounts SET balance = 99 WHERE account_id = 'quiet-2'`)
+	assert.True(t, ofBeta(time.Hour, "what is new does not fit").Sound, "what another tenant's breaks is not its own")
+	l.tamper(`UPDATE reclaim.accounts SET balance = 99 WHERE account_id = 'apart'`)
+	broken := ofBeta(time.Hour, "what is new does not fit")
+	require.False(t, broken.Sound)
+	for _, b := range broken.Breaks {
+		assert.Equal(t, "beta", b.Tenant)
+	}
 	_, err = l.ProveLedger(l.ctx, "", time.Hour)
 	assert.Equal(t, contract.CodeBadInput, contract.CodeOf(err))
 }

@@ -18,14 +18,11 @@ func (l Ledger) Prove(
 	ctx context.Context, tenant string, wholeEvery time.Duration, broken func(activities.LedgerBreak) error,
 ) (activities.ProvenLedger, error) {
 	report, err := l.ProveLedger(ctx, tenant, wholeEvery)
-	proven := activities.ProvenLedger{Entries: report.Entries, NewSince: report.Checkpoint.Since}
+	proven := activities.ProvenLedger{Entries: report.Entries, NewSince: report.Checkpoint.Since, Doubt: report.Checkpoint.Doubt}
 	if err != nil {
 		return proven, err
 	}
 	for _, b := range report.Breaks {
-		if b.Tenant != tenant {
-			continue
-		}
 		if err := broken(activities.LedgerBreak{
 			Rule: b.Check, Account: b.Account, JobID: b.JobID, OrderID: b.OrderID, RefundID: b.RefundID, Seq: b.Seq,
 			Expected: b.Expected, Found: b.Found,

@@ -186,6 +186,8 @@ type ReconcileCompared struct {
 	Theirs int64 `json:"theirs"`
 	// NewSince is set where only what is new in the ledger was proven, of all tenants: since the sound audit of that time.
 	NewSince *time.Time `json:"newSince,omitempty"`
+	// Doubt says why the tenant's whole ledger was proven though only what is new was asked for.
+	Doubt string `json:"doubt,omitempty"`
 	// Unassigned is how many of the channel's lines belong to no tenant's order; their issues are the tenant "unassigned"'s.
 	Unassigned int64 `json:"unassigned,omitempty"`
 	// Problem says why the part could not be finished, empty where it was.
