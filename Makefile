@@ -119,9 +119,10 @@ test: prepare $(GOTESTSUM) ## run every test, with the race detector (the ones t
 .PHONY: test-faults
 test-faults: prepare $(GOTESTSUM) ## kill workers and stop servers in the middle of jobs, try the Web UI in a browser, and play the demo on a full Temporal server (minutes)
 	@echo "building the full Temporal server beside the tests, where there is none yet…"
-	@nice -n 19 bin/worker prepare --server postgres >/dev/null 2>&1 & building=$$!; \
-		RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/... || \
-		{ kill $$building 2>/dev/null; exit 1; }
+	@nice -n 19 bin/worker prepare --server postgres >.cache/server.log 2>&1 & building=$$!; \
+		trap 'kill $$building 2>/dev/null; wait $$building' EXIT; trap 'exit 1' INT TERM; \
+		RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- $(RACE) -count=1 -timeout 25m ./worker/faults/... || exit 1; \
+		trap - EXIT
 	@bin/worker prepare --server postgres
 	@RECLAIM_FAULTS=1 $(GOTESTSUM) --format testname --hide-summary=skipped -- -p 1 -count=1 -timeout 15m ./worker/webui ./worker/deploy
 
@@ -130,7 +131,7 @@ crash: prepare ## cross every story with every crash and print the table (docs/p
 	@cd worker/faults && RECLAIM_CRASH=1 go test -count=1 -timeout 45m -run TestCrashMatrix
 
 .PHONY: soak
-soak: prepare ## thousands of jobs and refunds under random faults (SEED=n JOBS=5000 REFUNDS=1000; docs/proof.md; about five minutes on two quick cores)
+soak: prepare ## thousands of jobs and refunds under random faults (SEED=n JOBS=5000 REFUNDS=1000; docs/proof.md; 5 to 20 minutes)
 	@cd worker/faults && RECLAIM_CRASH=1 SEED=$(SEED) JOBS=$(JOBS) REFUNDS=$(REFUNDS) go test -count=1 -timeout 35m -run 'TestSoak|TestTheShiftedClock'
 
 .PHONY: model

@@ -369,7 +369,7 @@ func (p *play) asks(path, key string, body any) {
 	text, err := json.Marshal(body)
 	require.NoError(p.t, err)
 	p.until("POST "+path+" is answered", func(ctx context.Context) (bool, error) {
-		err := p.door.post(ctx, path, key, text)
+		_, _, err := p.door.post(ctx, path, key, text)
 		if _, refused := errors.AsType[*api.Problem](err); refused {
 			p.t.Fatalf("POST %s: %v", path, err)
 		}

@@ -35,11 +35,12 @@ func (s *stage) startGateway(g *gateway) *child {
 	return s.startProgram(exec.Command(workerBinary(s.t), "gateway"), `"listening"`, g.proxy.URL(s.database.AppURL), "RECLAIM_LISTEN="+g.address)
 }
 
-// post asks once. What is refused is an *api.Problem; any other error says that there was no answer yet.
-func (g *gateway) post(ctx context.Context, path, key string, body []byte) error {
+// post asks once, and returns what was answered and with which status. What is refused is an *api.Problem, as is a fault of the
+// door's own; any other error says that there was no answer yet.
+func (g *gateway) post(ctx context.Context, path, key string, body []byte) (status int, said []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.address+path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	request.Header = headers("Content-Type", "application/json", "Authorization", "Bearer "+g.key)
 	if key != "" {
@@ -47,21 +48,22 @@ func (g *gateway) post(ctx context.Context, path, key string, body []byte) error
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	said, err := io.ReadAll(response.Body)
+	status = response.StatusCode
+	said, err = io.ReadAll(response.Body)
 	switch {
 	case err != nil:
-		return err
-	case response.StatusCode < 300:
-		return nil
-	case response.StatusCode >= 500, response.StatusCode == http.StatusTooManyRequests:
-		return fmt.Errorf("%d %s", response.StatusCode, said)
+		return status, nil, err
+	case status < 300:
+		return status, said, nil
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
+		return status, nil, fmt.Errorf("%d %s", status, said)
 	}
 	var problem api.Problem
 	if err := json.Unmarshal(said, &problem); err != nil {
-		return fmt.Errorf("%d %s: %w", response.StatusCode, said, err)
+		return status, nil, fmt.Errorf("%d %s: %w", status, said, err)
 	}
-	return &problem
+	return status, nil, &problem
 }

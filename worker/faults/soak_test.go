@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -220,10 +221,20 @@ func (s *soak) knock(ctx context.Context, p *plan) error {
 	if p.job == nil {
 		path, key = "/v1/refunds", p.request.Key
 	}
-	err := s.door.post(ctx, path, key, p.body)
+	status, said, err := s.door.post(ctx, path, key, p.body)
 	refused, isRefused := errors.AsType[*api.Problem](err)
 	switch {
-	case err == nil || isRefused && refused.Code == contract.CodeInsufficientCredits && p.ends == nil:
+	case err == nil:
+		var named struct{ JobID, RefundID string }
+		if err := json.Unmarshal(said, &named); err != nil || p.job != nil && named.JobID != p.id() ||
+			p.job == nil && named.RefundID != p.id() {
+			s.blame(p, "the door answered with another: %d %s", status, said)
+		}
+		if p.job != nil && p.ends == nil && status != http.StatusAccepted {
+			s.blame(p, "the door did not decline it: %d %s", status, said)
+		}
+		return nil
+	case isRefused && refused.Code == contract.CodeInsufficientCredits && p.ends == nil:
 		return nil
 	case isRefused:
 		return contract.NewError(refused.Code, refused.Retry, refused.Detail, nil)
@@ -635,7 +646,7 @@ func TestSoak(t *testing.T) {
 			s.jobs = append(s.jobs, p.job.JobID)
 		}
 	}
-	s.tally["replies lost"] = s.door.proxy.Lost()
+	s.tally["replies to the door lost"] = s.door.proxy.Lost()
 	for _, worker := range s.workers {
 		s.tally["replies lost"] += worker.proxy.Lost()
 	}
