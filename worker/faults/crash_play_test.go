@@ -356,11 +356,19 @@ func (p *play) isQuiet() {
 	})
 }
 
-// owes checks what the accounts and the source's order hold in the end.
+// owes waits until the account and the order of the source hold this: Postgres may be away once more.
 func (p *play) owes(balance int64, source capacity) {
 	p.t.Helper()
-	assert.Equal(p.t, balance, p.balanceOf(sourceAccount))
-	assert.Equal(p.t, source, p.sourceMoney())
+	p.holds(sourceAccount, balance)
+	p.sees(fmt.Sprintf("the order's money is %+v", source), `SELECT (reserved, refunded) = ($3, $4) FROM reclaim.orders
+		WHERE tenant_id = $1 AND order_id = $2`, sourceOrder, source.reserved, source.refunded)
+}
+
+// holds waits until the account has the balance.
+func (p *play) holds(account string, balance int64) {
+	p.t.Helper()
+	p.sees(fmt.Sprintf("account %s holds %d", account, balance), `SELECT balance = $3 FROM reclaim.accounts
+		WHERE tenant_id = $1 AND account_id = $2`, account, balance)
 }
 
 // asks posts to the door until there is an answer, as the door's errors say.

@@ -76,7 +76,7 @@ var stories = []story{
 		verdict := p.submit(p.job1(works, func(j *contract.Job) { j.Account = "poor" }))
 		assert.Equal(p.t, contract.VerdictDeclined, verdict.Verdict)
 		p.isQuiet()
-		assert.Empty(p.t, p.story("j1"))
+		p.sees("it has no entry", "SELECT count(*) = 0 FROM reclaim.ledger_entries WHERE tenant_id = $1 AND job_id = 'j1'")
 	}},
 	{"dead letter, retried", true, false, false, func(p *play) {
 		p.begins(p.job1([]turn{{Fails: true}, {Takes: time.Second}}, attempts(1)))
@@ -159,7 +159,7 @@ var stories = []story{
 		p.asks("/v1/jobs", "", body(p.t, p.job1(idles, func(j *contract.Job) { j.Account = "team-8" })))
 		p.asks("/v1/jobs/j1/outcome", "", map[string]any{"state": "succeeded", "output": "by HTTP"})
 		p.jobEnds(contract.StateSucceeded, "charge")
-		assert.Zero(p.t, p.balanceOf("team-8"))
+		p.holds("team-8", 0)
 	}},
 	{"a refund by HTTP", false, true, true, func(p *play) {
 		require.NoError(p.t, p.simulator.AddPayment(simulator.Payment{Intent: payment("o3"), Amount: 4000, Currency: currency}))
@@ -171,6 +171,6 @@ var stories = []story{
 		p.channelWill(id, life(step(0, "pending"), step(2*time.Second, "succeeded")))
 		p.asks("/v1/refunds", "refund 0", map[string]any{"orderId": "o3", "amount": 1000, "reason": "ticket 17"})
 		p.refundEnded(id, contract.RefundSucceeded, "payout")
-		assert.EqualValues(p.t, 300, p.balanceOf("team-8"))
+		p.holds("team-8", 300)
 	}},
 }
