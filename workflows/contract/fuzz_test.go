@@ -16,9 +16,7 @@ func FuzzParseJob(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		job, err := contract.ParseJob(raw)
 		if err != nil {
-			if contract.CodeOf(err) != contract.CodeBadInput || !utf8.ValidString(err.Error()) || len(err.Error()) > 4000 {
-				t.Fatalf("a refusal that cannot be shown: %q", err)
-			}
+			canBeShown(t, err)
 			return
 		}
 		if !utf8.Valid(raw) || bytes.Contains(raw, []byte{0}) {
@@ -47,6 +45,14 @@ func FuzzParseJob(f *testing.F) {
 			t.Fatalf("a pause of %s", pause)
 		}
 	})
+}
+
+// canBeShown checks a refusal of bad input: whoever sent it reads what it says.
+func canBeShown(t *testing.T, err error) {
+	t.Helper()
+	if contract.CodeOf(err) != contract.CodeBadInput || !utf8.ValidString(err.Error()) || len(err.Error()) > 4000 {
+		t.Fatalf("a refusal that cannot be shown: %q", err)
+	}
 }
 
 func FuzzCanonical(f *testing.F) {
