@@ -208,9 +208,18 @@ func newWorker(temporal client.Client, settings config.Config, guards intercepto
 		MaxConcurrentLocalActivityExecutionSize: settings.Connections,
 		// An activity that asks a payment channel waits for it without a connection most of its time.
 		MaxConcurrentActivityExecutionSize: channelCalls,
-		WorkflowTaskPollerBehavior:         sdkworker.NewPollerBehaviorAutoscaling(sdkworker.PollerBehaviorAutoscalingOptions{}),
-		ActivityTaskPollerBehavior: sdkworker.NewPollerBehaviorAutoscaling(
-			sdkworker.PollerBehaviorAutoscalingOptions{InitialNumberOfPollers: 2}),
+		WorkflowTaskPollerBehavior:         scaling(),
+		ActivityTaskPollerBehavior:         scaling(),
+	})
+}
+
+// leastPollers keeps one waiting at each of the four partitions that a task queue has by default: a task lies for seconds in a
+// partition where none is. Two for each, since one that was given a task is away for a moment.
+const leastPollers = 8
+
+func scaling() sdkworker.PollerBehavior {
+	return sdkworker.NewPollerBehaviorAutoscaling(sdkworker.PollerBehaviorAutoscalingOptions{
+		InitialNumberOfPollers: leastPollers, MinimumNumberOfPollers: leastPollers,
 	})
 }
 

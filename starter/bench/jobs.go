@@ -246,8 +246,11 @@ func ServePlain(ctx context.Context, temporal temporalclient.Client, queue strin
 	return nil
 }
 
+// scaling polls as Reclaim's worker does, with two pollers for each of the four partitions of a task queue at least.
 func scaling() worker.PollerBehavior {
-	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{})
+	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
+		InitialNumberOfPollers: 8, MinimumNumberOfPollers: 8,
+	})
 }
 
 // each calls one for every number below n, Concurrency at a time, and returns how long all took.

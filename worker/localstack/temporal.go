@@ -298,6 +298,9 @@ func (t *Temporal) arguments() []string {
 	for _, queue := range []string{"transfer", "timer", "visibility"} {
 		arguments = append(arguments, "--dynamic-config-value", `history.`+queue+`ProcessorUpdateAckInterval="1s"`)
 	}
+	// The one shard has one such queue, which is read 20 times a second at most: each of a job's three hand-overs to a worker
+	// would wait for the next turn, 50 ms. Servers with many shards spread their load over as many queues.
+	arguments = append(arguments, "--dynamic-config-value", "history.transferProcessorMaxPollRPS=100")
 	for _, key := range slices.Sorted(maps.Keys(t.options.DynamicConfig)) {
 		arguments = append(arguments, "--dynamic-config-value", key+"="+t.options.DynamicConfig[key])
 	}
