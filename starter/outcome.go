@@ -56,21 +56,13 @@ func (a *app) report(used *cobra.Command, err error) int {
 	if errors.Is(err, errShown) {
 		return statusRefused
 	}
-	refusal := asRefusal(err)
+	refusal := contract.AsError(err)
 	if a.output == outputJSON {
 		_ = a.printJSON(refusal)
 	} else {
 		_, _ = fmt.Fprintf(a.stderr, "%s: %s\n", refusal.Code, cell(refusal.Message))
 	}
 	return statusRefused
-}
-
-// asRefusal returns the refusal inside err. What has no code is trouble on this side, of which nothing is known.
-func asRefusal(err error) *contract.Error {
-	if refusal, ok := errors.AsType[*contract.Error](err); ok {
-		return refusal
-	}
-	return contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, err.Error(), err)
 }
 
 // show prints a result: the value as JSON, or the lines that the table writes, cells separated by tabs.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/reclaimhq/reclaim/starter/client"
+	"github.com/reclaimhq/reclaim/workflows/contract"
 )
 
 // statementFormat is the value of --output where it may be csv too.
@@ -151,7 +152,7 @@ func (a *app) statementJSON(ctx context.Context, s *client.Statement) error {
 	if err == nil || !out.yes {
 		return err
 	}
-	refusal, marshalErr := json.Marshal(asRefusal(err))
+	refusal, marshalErr := json.Marshal(contract.AsError(err))
 	if marshalErr != nil {
 		return marshalErr
 	}

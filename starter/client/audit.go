@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -340,10 +339,7 @@ func (c *Client) auditRuns(ctx context.Context, tenant string) AuditRuns {
 		})
 	}
 	if err != nil {
-		runs.Checked, runs.Problem = false, err.Error()
-		if known, ok := errors.AsType[*contract.Error](err); ok {
-			runs.Problem = known.Message
-		}
+		runs.Checked, runs.Problem = false, contract.AsError(err).Message
 	}
 	return runs
 }

@@ -120,11 +120,7 @@ func decidePage(ctx context.Context, ids []string, decide func(context.Context, 
 			defer cancel()
 			decided, err := decide(ctx, id)
 			if decided.ID = id; err != nil {
-				refusal, ok := errors.AsType[*contract.Error](err)
-				if !ok {
-					refusal = contract.NewError(contract.CodeUnavailable, contract.RetrySameKey, err.Error(), err)
-				}
-				decided = Decided{ID: id, Refusal: refusal}
+				decided = Decided{ID: id, Refusal: contract.AsError(err)}
 			}
 			results[i] = decided
 		})

@@ -14,6 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/reclaimhq/reclaim/activities"
 	"github.com/reclaimhq/reclaim/activities/channel"
@@ -328,4 +331,70 @@ func (s *stage) tamper(statement string, args ...any) {
 		}
 		return err
 	}))
+}
+
+func TestReconciliationsAreMadeOnSchedule(t *testing.T) {
+	s := newStage(t)
+	s.startCharged(s.job("open"))
+	s.next("open")
+	s.terminate("open")
+	request := contract.ReconcileRequest{
+		Tenant: s.tenant, Parts: []contract.ReconcilePart{contract.ReconcileRuns}, Grace: contract.Duration(time.Millisecond),
+	}
+	for _, wrong := range []struct {
+		rule   string
+		every  time.Duration
+		change func(*contract.ReconcileRequest)
+	}{
+		{"every must be at least 1m", 59 * time.Second, func(*contract.ReconcileRequest) {}},
+		{"since and until have no place in a schedule", time.Hour, func(r *contract.ReconcileRequest) { r.Since = time.Now().Add(-time.Hour) }},
+		{"settlement has no place in a schedule", time.Hour, func(r *contract.ReconcileRequest) {
+			r.Parts, r.Settlement = nil, &contract.SettlementKey{Channel: "sim", Hash: strings.Repeat("a", 64)}
+		}},
+	} {
+		bad := request
+		wrong.change(&bad)
+		err := s.client.ScheduleReconcile(s.ctx(), wrong.every, bad)
+		require.ErrorContains(t, err, wrong.rule)
+		assert.Equal(t, contract.CodeBadInput, contract.AsError(err).Code)
+	}
+	schedule := s.temporal.ScheduleClient().GetHandle(s.ctx(), contract.ReconcileWorkflowID(s.tenant))
+	_, err := schedule.Describe(s.ctx())
+	require.Error(t, err, "what is refused schedules nothing")
+
+	require.NoError(t, s.client.ScheduleReconcile(s.ctx(), time.Hour, contract.ReconcileRequest{Tenant: s.tenant}))
+	request.WholeEvery = contract.Duration(48 * time.Hour)
+	require.NoError(t, s.client.ScheduleReconcile(s.ctx(), 2*time.Hour, request))
+	described, err := schedule.Describe(s.ctx())
+	require.NoError(t, err)
+	require.Len(t, described.Schedule.Spec.Intervals, 1, "the second replaces the first")
+	assert.Equal(t, 2*time.Hour, described.Schedule.Spec.Intervals[0].Every)
+
+	require.NoError(t, schedule.Trigger(s.ctx(), client.ScheduleTriggerOptions{}))
+	var runID string
+	eventually(t, "the schedule starts a pass", func() bool {
+		described, err := schedule.Describe(s.ctx())
+		if err != nil || len(described.Info.RecentActions) == 0 {
+			return false
+		}
+		runID = described.Info.RecentActions[0].StartWorkflowResult.WorkflowID
+		return true
+	})
+	var result contract.ReconcileResult
+	pass := s.temporal.GetWorkflow(s.ctx(), runID, "")
+	require.NoError(t, pass.Get(s.ctx(), &result))
+	assert.True(t, result.Finished)
+	require.Len(t, result.Compared, 1, "the schedule's own parts and no others")
+	assert.Equal(t, contract.ReconcileRuns, result.Compared[0].Part)
+	var asked contract.ReconcileRequest
+	history := s.temporal.GetWorkflowHistory(s.ctx(), runID, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	begun, err := history.Next()
+	require.NoError(t, err)
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(begun.GetWorkflowExecutionStartedEventAttributes().GetInput(), &asked))
+	assert.Equal(t, request.WholeEvery, asked.WholeEvery)
+	s.next("open").deliver("done")
+	s.assertDelivered(s.runEnds("open"))
+
+	require.NoError(t, s.client.UnscheduleReconcile(s.ctx(), s.tenant))
+	assert.Equal(t, contract.CodeNotFound, contract.AsError(s.client.UnscheduleReconcile(s.ctx(), s.tenant)).Code)
 }

@@ -69,6 +69,14 @@ func NewError(code Code, retry Retry, message string, cause error) *Error {
 	return &Error{Code: code, Message: message, Retry: retry, cause: cause}
 }
 
+// AsError returns the Error inside err. What has none is trouble on this side, of which nothing is known: Unavailable.
+func AsError(err error) *Error {
+	if known, ok := errors.AsType[*Error](err); ok {
+		return known
+	}
+	return NewError(CodeUnavailable, RetrySameKey, err.Error(), err)
+}
+
 // BadField returns the BadInput error of one field whose value breaks a rule.
 func BadField(field, rule string) *Error {
 	refusal := NewError(CodeBadInput, RetryNewKey, field+" "+rule, nil)
