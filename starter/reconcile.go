@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
@@ -52,9 +53,10 @@ func (p *passFlags) request(tenant string) (contract.ReconcileRequest, error) {
 	for _, part := range p.parts {
 		request.Parts = append(request.Parts, contract.ReconcilePart(part))
 	}
-	period, err := client.ParsePeriod(p.since, p.until, "UTC")
-	request.Since, request.Until = period.From, period.To
-	return request, err
+	var sinceErr, untilErr error
+	request.Since, sinceErr = client.ParseEdge("since", p.since, time.UTC)
+	request.Until, untilErr = client.ParseEdge("until", p.until, time.UTC)
+	return request, cmp.Or(sinceErr, untilErr)
 }
 
 func (a *app) reconcileRunCommand() *cobra.Command {

@@ -27,6 +27,9 @@ func TestASettlementFileIsStoredBeforeTheReconciliation(t *testing.T) {
 		assert.Contains(t, got.stderr, "give --settlement FILE and --channel NAME together")
 	}
 	c.refused("BadInput", "reconcile", "--part", "settlement")
+	assert.Contains(t, c.refused("BadInput", "reconcile", "--since", "may")["message"], "since must be an RFC 3339 instant")
+	assert.Contains(t, c.refused("BadInput", "reconcile", "--until", "may")["message"], "until must be an RFC 3339 instant")
+	assert.Contains(t, c.refused("BadInput", "reconcile", "--since", "2026-07-02", "--until", "2026-07-01")["message"], "since must be before until")
 	take := func(file string) []string {
 		return []string{"reconcile", "--settlement", file, "--channel", "sim", "--timeout", "5s"}
 	}

@@ -34,14 +34,14 @@ func ParsePeriod(from, to, zone string) (Period, error) {
 	location, err := parseZone(zone)
 	if err != nil {
 		// Dates mean nothing without their zone, but what is no instant and no date is wrong in every zone.
-		_, fromErr := parseEdge("from", from, time.UTC)
-		_, toErr := parseEdge("to", to, time.UTC)
+		_, fromErr := ParseEdge("from", from, time.UTC)
+		_, toErr := ParseEdge("to", to, time.UTC)
 		return Period{}, together(fromErr, toErr, err)
 	}
 	period := Period{Zone: location}
 	var fromErr, toErr error
-	period.From, fromErr = parseEdge("from", from, location)
-	period.To, toErr = parseEdge("to", to, location)
+	period.From, fromErr = ParseEdge("from", from, location)
+	period.To, toErr = ParseEdge("to", to, location)
 	if err := together(fromErr, toErr); err != nil {
 		return Period{}, err
 	}
@@ -90,8 +90,8 @@ func parseZone(name string) (*time.Location, error) {
 
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-// parseEdge reads one end of a period, zero where it is open.
-func parseEdge(field, text string, zone *time.Location) (time.Time, error) {
+// ParseEdge reads one end of a period as ParsePeriod does, zero where it is open. Errors: BadInput, naming the field.
+func ParseEdge(field, text string, zone *time.Location) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
