@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -64,11 +65,46 @@ func (a *app) startJob(ctx context.Context, c *client.Client, file string, toEnd
 	if !toEnd {
 		return a.show(submitted{job.Tenant, job.JobID, verdict}, verdictTable(job, verdict))
 	}
-	result, err := c.AwaitJob(ctx, job.Tenant, job.JobID)
+	result, err := a.awaitEnd(ctx, c, job)
 	if err != nil {
 		return err
 	}
 	return a.showResult(result)
+}
+
+// lookEvery is how often a job that is awaited is looked at for a decision that it waits for.
+const lookEvery = time.Second
+
+// awaitEnd waits until the job is closed. A dead letter is closed by a person alone, who has to be told of it.
+func (a *app) awaitEnd(ctx context.Context, c *client.Client, job contract.Job) (contract.JobResult, error) {
+	ctx, stop := context.WithCancel(ctx)
+	looked := make(chan struct{})
+	defer func() {
+		stop()
+		<-looked
+	}()
+	go func() {
+		defer close(looked)
+		for told := false; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(lookEvery):
+			}
+			status, err := c.Status(ctx, job.Tenant, job.JobID)
+			if err != nil {
+				continue // the wait itself tells of it, where it lasts
+			}
+			dead := status.State == contract.StateDeadLetter
+			if dead && !told {
+				_, _ = fmt.Fprintf(a.stderr, "job %s is a dead letter (attempt %d was its last) and waits for a person's decision; "+
+					"`%s job status %s --tenant %s` shows how to decide it. Waiting on…\n",
+					job.JobID, status.Attempt, program, job.JobID, job.Tenant)
+			}
+			told = dead
+		}
+	}()
+	return c.AwaitJob(ctx, job.Tenant, job.JobID)
 }
 
 // submitted is the answer to a submission.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -217,6 +219,34 @@ func TestJobVerbs(t *testing.T) {
 		decide[len(decide)-1] = "another reason"
 		s.refused("BadResolution", decide...)
 		s.refused("BadResolution", "job", "resolve", "dead", "--id", "2", "--action", "deliver", "--operator", "ann", "--reason", "r")
+	})
+
+	t.Run("whoever waits for the end is told of a dead letter", func(t *testing.T) {
+		s.start("awaited", "Fault", 10)
+		s.becomes("awaited", "dead_letter")
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		told, stderr := io.Pipe()
+		ended := make(chan int, 1)
+		submission := strings.NewReader(s.stdin)
+		go func() {
+			var stdout strings.Builder
+			ended <- run(ctx, []string{"job", "start", "-f", "-", "--wait", "end"}, submission, &stdout, stderr,
+				func(name string) string { return s.env[name] })
+			_ = stderr.Close()
+		}()
+		lines := bufio.NewReader(told)
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		assert.Contains(t, line, "job awaited is a dead letter (attempt 1 was its last) and waits for a person's decision")
+		more := make(chan string, 1)
+		go func() {
+			rest, _ := io.ReadAll(lines)
+			more <- string(rest)
+		}()
+		s.ok("job", "resolve", "awaited", "--id", "1", "--action", "write_off", "--operator", "ann", "--reason", "r")
+		assert.Equal(t, statusRefused, <-ended, "a job that was written off did not succeed")
+		assert.Empty(t, <-more, "it is told once")
 	})
 
 	t.Run("all that match a query are decided, after a look at them", func(t *testing.T) {
