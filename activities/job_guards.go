@@ -232,7 +232,12 @@ func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer,
 			Invalid:     contract.Clip(r.Invalid, contract.MaxReasonBytes), RecordRefusal: r.RecordRefusal,
 			NotAfter: j.store.NotAfter(),
 		})
-		return guardRowOfResolve(row), err
+		standing := guardRowOfResolve(row)
+		if row.PriorOutcome == contract.ResolutionRefused {
+			// Repeated, a decision that was refused is answered already, and moves no more than it did the first time.
+			standing.Answer = string(row.PriorOutcome)
+		}
+		return standing, err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ResolveAnswer{}, noJob(tried, r.JobKey)

@@ -216,6 +216,32 @@ func TestARefundThatWasRefusedByADebtMayLeaveOnceItIsPaid(t *testing.T) {
 	w.assertRefundsSound()
 }
 
+func TestADecisionThatWasRefusedPaysNothingOutHoweverOftenItIsRepeated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	job := w.sourced(w.order(account, 1000, 100))
+	w.adjust(tenant, account, -160)
+	assert.NotEmpty(t, w.callSource("refund", job).Source.Refusal)
+	decide := func() activities.ResolveAnswer {
+		answer, err := w.jobs.ResolveJob(t.Context(), activities.ResolveRequest{
+			JobKey: job.key, Source: job.source, RecordRefusal: true,
+			Resolution: contract.Resolution{ID: "r1", Action: contract.ActionRetry, Operator: "ann", Reason: "r", Attempts: 1},
+		})
+		require.NoError(t, err)
+		return answer
+	}
+	require.Equal(t, activities.Refused, decide().Verdict, "a running job takes no retry")
+	w.topUp(tenant, account, 500)
+	for range 2 {
+		answer := decide()
+		assert.Equal(t, activities.Already, answer.Verdict)
+		assert.Equal(t, contract.ResolutionRefused, answer.Outcome)
+		assert.Zero(t, answer.Source)
+		assert.Equal(t, []string{"charge -40", "refund 40"}, w.entries(job.key))
+	}
+	w.assertRefundsSound()
+}
+
 func TestAJobWithoutItsOrderIsNotCharged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)
