@@ -29,6 +29,9 @@ type Runs interface {
 	// OpenRuns lists a page of a tenant's open runs of a workflow type, after the page that token ends; an empty token begins,
 	// and an empty next ends. Runs that began a moment ago may be missing.
 	OpenRuns(ctx context.Context, workflowType, tenant string, token []byte) (runs []OpenRun, next []byte, err error)
+	// Hears tells whether something is on its way to the run that it has not decided about: work that has not ended, or a
+	// message or an event that no worker has taken up.
+	Hears(ctx context.Context, run OpenRun) (bool, error)
 	// EndRun terminates a run. One that has ended meanwhile is left as it is.
 	EndRun(ctx context.Context, run OpenRun, why string) error
 }

@@ -160,6 +160,7 @@ type EndRunsRequest struct {
 }
 
 // EndRuns terminates runs of final jobs or refunds: nothing is left for them to decide, and something keeps them from ending.
+// A job's run that waits for work, or has a message to take up, is left alone.
 func (r *Reconciler) EndRuns(ctx context.Context, q EndRunsRequest) (RunsProgress, error) {
 	if err := ownReconciliation(ctx, q.Tenant); err != nil {
 		return RunsProgress{}, err
@@ -187,6 +188,14 @@ func (r *Reconciler) EndRuns(ctx context.Context, q EndRunsRequest) (RunsProgres
 			return at, err
 		}
 		for _, id := range final {
+			if q.WorkflowType != contract.ChannelRefundWorkflow {
+				// A closed job's run waits for its work's real end, which may yet be a delivery, for as long as the work may run.
+				if hears, err := r.runs.Hears(ctx, byID[id]); err != nil {
+					return at, err
+				} else if hears {
+					continue
+				}
+			}
 			why := "reconciliation " + q.ReconciliationID + ": its row is final, and nothing is left to be decided"
 			if _, err := r.record(ctx, q.ReconciliationKey, finding{
 				kind: kind, subjectKind: subjectKind, subject: id, particular: byID[id].RunID, effect: contract.FindingRepaired,

@@ -93,13 +93,20 @@ func TestAReconciliationEndsRunsOfFinalRows(t *testing.T) {
 	s.queue = "reclaim-" + s.tenant
 	s.client = s.asker(s.queue)
 	stop := s.startWorker(t, s.store, s.queue)
-	s.startCharged(s.job("j1"))
-	call := s.next("j1")
+	s.startCharged(s.job("j1", attempts(1)))
+	s.next("j1").fail(errBusy)
+	s.reaches("j1", contract.StateDeadLetter)
+	s.startCharged(s.job("working"))
+	working := s.next("working")
 	stop()
-	key := activities.JobKey{Tenant: s.tenant, JobID: "j1"}
 	jobs := activities.NewJobs(s.store)
-	_, err := jobs.CloseJob(s.ctx(), activities.CloseRequest{JobKey: key, State: contract.StateCanceled, Reason: "a test"})
-	require.NoError(t, err)
+	for _, id := range []string{"j1", "working"} {
+		_, err := jobs.CloseJob(s.ctx(), activities.CloseRequest{
+			JobKey: activities.JobKey{Tenant: s.tenant, JobID: id}, State: contract.StateCanceled, Reason: "a test",
+		})
+		require.NoError(t, err)
+	}
+	own := s.queue
 	s.client = s.asker(shared)
 	var found []string
 	eventually(t, "visibility lists the run", func() bool {
@@ -112,7 +119,16 @@ func TestAReconciliationEndsRunsOfFinalRows(t *testing.T) {
 	assert.False(t, running)
 	eventually(t, "visibility forgets the run", func() bool { return len(s.reconcile(contract.ReconcileRuns)) == 0 })
 	assert.Equal(t, "charge refund", s.story("j1"))
-	call.deliver("nobody hears it")
+
+	// Work that has not ended may yet deliver, and its end is heard even if no worker is there when it comes.
+	working.deliver("done")
+	eventually(t, "the work's end waits for a worker", func() bool {
+		described, err := s.temporal.DescribeWorkflowExecution(s.ctx(), contract.JobWorkflowID(s.tenant, "working"), "")
+		return err == nil && described.GetPendingWorkflowTask() != nil
+	})
+	assert.Empty(t, s.reconcile(contract.ReconcileRuns))
+	s.startWorker(t, s.store, own)
+	s.assertReclaimed(s.runEnds("working"))
 }
 
 // falsified is a channel whose word is changed on its way here.
