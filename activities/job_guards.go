@@ -235,7 +235,7 @@ func (j *Jobs) ResolveJob(ctx context.Context, r ResolveRequest) (ResolveAnswer,
 		standing := guardRowOfResolve(row)
 		if row.PriorOutcome == contract.ResolutionRefused {
 			// Repeated, a decision that was refused is answered already, and moves no more than it did the first time.
-			standing.Answer = string(row.PriorOutcome)
+			standing.Answer = row.PriorOutcome
 		}
 		return standing, err
 	})

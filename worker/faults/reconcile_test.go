@@ -123,8 +123,8 @@ func TestAReconciliationEndsRunsOfFinalRows(t *testing.T) {
 	// Work that has not ended may yet deliver, and its end is heard even if no worker is there when it comes.
 	working.deliver("done")
 	eventually(t, "the work's end waits for a worker", func() bool {
-		described, err := s.temporal.DescribeWorkflowExecution(s.ctx(), contract.JobWorkflowID(s.tenant, "working"), "")
-		return err == nil && described.GetPendingWorkflowTask() != nil
+		described, err := s.temporal.DescribeWorkflow(s.ctx(), contract.JobWorkflowID(s.tenant, "working"), "")
+		return err == nil && described.RawResponse.GetPendingWorkflowTask() != nil
 	})
 	assert.Empty(t, s.reconcile(contract.ReconcileRuns))
 	s.startWorker(t, s.store, own)

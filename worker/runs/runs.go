@@ -67,14 +67,14 @@ func (r *Runs) OpenRuns(
 // Hears tells whether the run has activities that have not ended, or a workflow task that no worker has done. One that has
 // ended hears nothing.
 func (r *Runs) Hears(ctx context.Context, run activities.OpenRun) (bool, error) {
-	described, err := r.temporal.DescribeWorkflowExecution(ctx, run.WorkflowID, run.RunID)
+	described, err := r.temporal.DescribeWorkflow(ctx, run.WorkflowID, run.RunID)
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("look what the run %s of %s waits for: %w", run.RunID, run.WorkflowID, err)
 	}
-	return len(described.GetPendingActivities()) > 0 || described.GetPendingWorkflowTask() != nil, nil
+	return len(described.RawResponse.GetPendingActivities()) > 0 || described.RawResponse.GetPendingWorkflowTask() != nil, nil
 }
 
 // EndRun terminates a run that has nothing left to decide.
